@@ -34,7 +34,7 @@ class Scorer:
         if main is None or not any(main is e for e in (*inputs.args, *inputs.kwargs.values())):
             raise ValueError(
                 "The model's input has no floating-point tensor (N, C, *spatial) to change: give "
-                "one, not a list of pictures."
+                "one, not whole or complex numbers or a list of pictures."
             )
         self.pictures = main
         self.batch_size = 1 if callable(self.target) else batch_size

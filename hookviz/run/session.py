@@ -76,22 +76,27 @@ _CUDNN = {"cuda"}
 def clone_inputs(model: nn.Module, args: Any, kwargs: Any) -> tuple[list, dict, list[Tensor]]:
     """Clone the arguments of a call; also return the tensors whose gradient a backward computes.
 
-    These are the dense floating-point inputs. Without any (a text model) they are the parameters,
-    frozen ones too; `preserved_state` freezes them again.
+    These are the dense inputs of real or complex numbers. Without any (a text model) they are the
+    parameters, frozen ones too; `preserved_state` freezes them again.
     """
     sources: list[Tensor] = []
 
     def clone(tensor: Tensor) -> Tensor:
         copy = tensor.detach().clone()
-        if not copy.is_floating_point() or copy.layout not in (torch.strided, torch.jagged):
-            return copy  # torch has no backward for some sparse layouts
+        # Torch has no backward for some sparse layouts.
+        if not _is_continuous(copy) or copy.layout not in (torch.strided, torch.jagged):
+            return copy
         sources.append(copy.requires_grad_())
         return copy.clone()  # not a leaf, because a first layer may work in place
 
     args, kwargs = map_tensors((list(args), dict(kwargs)), clone)
     if not sources:
-        sources = [p.requires_grad_() for p in model.parameters() if p.is_floating_point()]
+        sources = [p.requires_grad_() for p in model.parameters() if _is_continuous(p)]
     return args, kwargs, sources
+
+
+def _is_continuous(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def run_backward(

@@ -464,6 +464,23 @@ def test_all_functions_accept_sparse_inputs(layout):
     assert torch.equal(hookviz.attribute(model, inputs), gradient.abs())
 
 
+# Complex inputs
+
+
+def test_functions_with_a_target_accept_complex_inputs():
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Conv2d(n, 4, 3, dtype=torch.complex64) for n in (1, 4)])
+    x, target = torch.randn(1, 1, 8, 8, dtype=torch.complex64), lambda y: y.abs().square().sum()
+    record = hookviz.explore(model, x, target=target).cache["1"]
+    torch.testing.assert_close(record.gradient, 2 * record.activation)
+    assert "9 in the backward" in repr(hookviz.trace(model, x, target=target))
+    assert "equal to the bit" in hookviz.compare(model, model, x, target=target).verdict
+    check = hookviz.metrics.sanity_check(model, x, target=target, steps=1)
+    assert check.maps.shape == (2, 1, 4, 4)
+    with pytest.raises(ValueError, match="no floating-point tensor .* complex numbers"):
+        hookviz.attribute(model, x, target)
+
+
 # Back to a picture
 
 

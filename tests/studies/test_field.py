@@ -757,6 +757,13 @@ def test_the_effective_field_is_the_mean_absolute_gradient():
     torch.testing.assert_close(field.effective(images), field.effective(list(images.split(1))))
 
 
+def test_the_effective_field_is_that_of_the_picture_after_a_complex_input():
+    model = model_of(lambda m, other, x: m.conv(x), conv=nn.Conv2d(3, 4, 3))
+    inputs = torch.ones(3, dtype=torch.complex64), torch.rand(1, 3, 9, 7)
+    field = hookviz.receptive_field(model, inputs, "conv")
+    assert field.input == 1 and field.effective([inputs]).shape == (9, 7)
+
+
 def test_wrong_arguments_of_effective_are_refused():
     model = chain(2, [(3, 1, 1, 1)])
     field = hookviz.receptive_field(model, torch.rand(1, 2, 9, 8), "0")

@@ -204,6 +204,7 @@ class ReceptiveField(TablePage):
         with session.active():
             args, kwargs, sources = clone_inputs(session.model, inputs.args, inputs.kwargs)
             before = tensors(args, kwargs)[: self.input]
+            source = sources[sum(tensor.requires_grad for tensor in before)]
             with (
                 suppress(StopForward),
                 HookManager([*grid.hooks(session.model), (module, "forward", after)]),
@@ -216,7 +217,6 @@ class ReceptiveField(TablePage):
                     f"Layer {self.layer!r} has no channel {channel}: 0 to {maps.shape[1] - 1}."
                 )
             score = maps.sum() if channel is None else maps[:, channel].sum()
-            source = sources[sum(tensor.is_floating_point() for tensor in before)]
             return torch.autograd.grad(score, source, materialize_grads=True)[0]
 
     def _check(self, position: Sequence[int]) -> None:
