@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ....hooking.checkpoint import FORWARD, current_backward
+from ....run.operations import Kind
 from ....run.recorder import Operation, labelled
 from ..check import EVERY, Check, LayerCall, RunRecord
 from ..deliberate import deliberate_cut
@@ -152,8 +153,9 @@ class NoGradient(Check):
         if self.floats:
             why = "the model's output has no gradient"
         why += f": {end.name} ends the graph in {place_of(end)}" if end is not None else ""
-        # A choice, such as that of an argmax, or a model that only predicts.
-        chosen = self.chosen or (end is not None and end.name not in _WORDS)
+        # A choice, such as an argmax or a policy's sample, or a model that only predicts.
+        drawn = any(each.kind is Kind.RANDOM for each in run.calls[0].made)
+        chosen = self.chosen or drawn or (end is not None and end.name not in _WORDS)
         deliberate = not run.judged and (chosen or not run.root.training)
         return Finding(
             "no gradient",
