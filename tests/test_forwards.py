@@ -331,3 +331,20 @@ def test_an_ensemble_of_members_that_are_not_called_is_not_called_examined():
     (found,) = [each for each in hookviz.diagnose(model, X) if each.kind == "not examined"]
     assert found.layers[:3] == ["members.0.conv", "members.0.second", "members.0.head"]
     assert found.message.startswith("No layer was called") and len(found.layers) == 6
+
+
+@pytest.mark.parametrize(
+    "kind, transform",
+    [
+        ("plain", None), ("forces", None), ("vmap", "torch.vmap"), ("jvp", "torch.func.jvp"),
+        ("forward mode", "forward-mode differentiation"), ("func.grad", "torch.func.grad"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore")
+def test_a_guard_notes_layers_that_a_transform_hides(kind, transform):
+    model = KINDS[kind][0]().eval()
+    with hookviz.diagnose(model) as findings:
+        step(model)
+    notes = [each for each in findings if each.kind == "not examined"]
+    assert len(notes) == (transform is not None)
+    assert all(each.severity == "note" and transform in each.message for each in notes)

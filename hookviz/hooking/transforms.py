@@ -39,11 +39,15 @@ def refuse_transforms(followed: Container[str] = ()) -> None:
     hookviz.hooking.transforms.TransformError: The model runs layers within torch.vmap, which ...
     """
     if name := hiding_transform(followed):
-        instead = "on the whole batch, without it" if name == VMAP else "without it"
         raise TransformError(
             f"The model runs layers within {name}, which hides their values from hooks: run them "
-            f"{instead}."
+            f"{without(name)}."
         )
+
+
+def without(transform: str) -> str:
+    """Say how to run layers outside of a transform."""
+    return "on the whole batch, without it" if transform == VMAP else "without it"
 
 
 def hiding_transform(followed: Container[str] = ()) -> str:

@@ -135,6 +135,8 @@ class RunRecord:
     scaler : torch.amp.GradScaler or None
     watched : bool
         True for a step that was only watched: the model's operations are not recorded.
+    hidden_in : str
+        The transform of torch.func within which layers ran unseen, if the step was only watched.
     """
 
     model: nn.Module
@@ -159,6 +161,7 @@ class RunRecord:
     half: bool = False
     scaler: Any = None
     watched: bool = False
+    hidden_in: str = ""
 
     @property
     def root(self) -> nn.Module:

@@ -24,6 +24,7 @@ from .checks.no_gradient import GraphBreak, NoGradient
 from .checks.optimizer import Optimizers, held_by, is_gone
 from .examination import batch_size
 from .loss_log import LossLog
+from .modules import has_weights
 from .ranges import real_numbers
 from .recorded_call import RecordedCall, recorded_call
 from .records import OperationRecord
@@ -103,7 +104,7 @@ class StepWatch(HookManager):
     def _wanted(self) -> Iterator[tuple[nn.Module, str, Callable[..., Any]]]:
         yield self.core, "forward_pre", self._begins
         for module in self.run.names:
-            if isinstance(module, ACTING):
+            if isinstance(module, ACTING) or has_weights(module):
                 yield module, "forward_pre", self._entered
         yield self.core, "forward", self._ends
 
@@ -136,7 +137,11 @@ class StepWatch(HookManager):
         self.calls.append(recorded_call(self.core, args, kwargs))
 
     def _entered(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if self.count == 1 and not hiding_transform():
+        if self.count > 1:
+            return
+        if transform := hiding_transform():
+            self.run.hidden_in = transform
+        elif isinstance(module, ACTING):
             call = LayerCall(self.run.names[module], type_name(module), 0, module, (), ())
             self.run.calls.append(call)
             for enter in self._entering:

@@ -8,15 +8,26 @@ import torch
 from torch import nn
 
 from ....hooking.select import type_name
+from ....hooking.transforms import without
 from ..check import Check, RunRecord
 from ..findings import Finding, also
 from ..modules import has_weights, outermost
 
 
 class NotExamined(Check):
-    """Note the modules that TorchScript runs, and layers whose weights are read without a call."""
+    """Note layers in TorchScript or torch.func, and those whose weights are read without a call."""
+
+    live = True
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
+        if run.hidden_in:
+            yield Finding(
+                "not examined",
+                "note",
+                f"The model runs layers within {run.hidden_in}, which hides their values from "
+                "hooks: these layers were not examined.",
+                f"Run them {without(run.hidden_in)}.",
+            )
         scripted = (n for n, m in run.modules.items() if isinstance(m, torch.jit.ScriptModule))
         for name in outermost(scripted):
             yield Finding(
