@@ -248,7 +248,7 @@ class Graph(TablePage):
         facts = [counted(sum(node.layer == INPUT for node in self.nodes), "input")]
         facts += [counted(layers, "layer")] + [counted(len(ran), "call")] * (len(ran) != layers)
         facts += [counted(len(operations) - operations.count(OUTPUT), "join")]
-        facts += [f"{len(self.unused)} unused"] * bool(self.unused)
+        facts += [f"{len(self.unused)} not called"] * bool(self.unused)
         end = f"; the forward failed: {self.error}" if self.error else ""
         return f"{self.model}: {', '.join(facts)}{end}"
 
