@@ -132,6 +132,32 @@ def test_models_on_the_meta_device_are_refused():
         hookviz.explore(model, torch.rand(1, 3, 112, 112))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(hookviz.explore, hookviz.diagnose, hookviz.graph, hookviz.trace, hookviz.attribute),
+        *(hookviz.attention, hookviz.metrics.sanity_check, lambda m, x: hookviz.compare(m, m, x)),
+    ],
+)
+def test_inputs_on_the_meta_device_are_refused(function):
+    model, words = hookviz.demo_model(), "The input is on the meta device and has no values"
+    for device in ("cpu", "meta"):
+        with pytest.raises(ValueError, match=words):
+            x = torch.rand(1, 3, 112, 112, device="meta")
+            function(hookviz.demo_model().to(device), x)
+    with torch.device("meta"), pytest.raises(ValueError, match=words):
+        function(model, hookviz.demo_images()[0])
+
+
+def test_a_capture_on_the_meta_device_shows_shapes():
+    model = nn.Conv2d(3, 4, 3, device="meta")
+    with hookviz.capture(model) as cache:
+        model(torch.rand(1, 3, 8, 8, device="meta")).sum().backward()
+    assert "1×4×6×6" in repr(cache) and "nan" not in repr(cache)
+    (row,) = cache.records()
+    assert row["shape"] == [1, 4, 6, 6] and row["min"] is row["nans"] is row["norm"] is None
+
+
 class Offload:
     """Load weights only while their layer runs, like accelerate's ``cpu_offload``."""
 

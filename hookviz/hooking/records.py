@@ -339,8 +339,8 @@ class FeatureCache(Tabular, Mapping[str, LayerRecord]):
             ``layer``, ``type``, ``calls``, ``shape``, ``dtype``, the `Statistics` ``min`` ``max``
             ``mean`` ``zeros`` ``nans`` ``infs`` ``norm``, ``gradient_norm`` (None where no gradient
             arrived), ``nbytes`` of all calls, and ``kept``: False if only statistics were kept.
-            Values that a layer without tensors lacks are None. Strict JSON: NaN is None, an
-            infinity is ``"inf"`` or ``"-inf"``.
+            Values that a layer without tensors, or on the meta device, lacks are None. Strict JSON:
+            NaN is None, an infinity is ``"inf"`` or ``"-inf"``.
         """
         return plain(self._facts())
 
@@ -351,7 +351,8 @@ class FeatureCache(Tabular, Mapping[str, LayerRecord]):
         for record in self._ran.values():
             tensor = next(iter(record.calls[-1].outputs), None)
             values, gradient = None, None
-            if tensor is not None:
+            # On the meta device, tensors have a shape but no values.
+            if tensor is not None and not (tensor.kept and tensor.value.is_meta):
                 values, gradient = tensor.statistics, tensor.gradient_statistics
             rows.append(
                 {
@@ -473,7 +474,7 @@ def _table_row(row: Mapping[str, Any], tensors: Sequence[Any]) -> tuple[str, ...
         " ".join(dict.fromkeys(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)),
         *values,
         "–" if row["zeros"] is None else f"{100 * row['zeros']:.3g} %",
-        ", ".join(wrong) or "0",
+        ", ".join(wrong) or ("–" if row["nans"] is None else "0"),
         slope,
         megabytes(row["nbytes"]) if row["kept"] else "statistics only",
     )

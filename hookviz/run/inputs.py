@@ -255,7 +255,7 @@ def _from_arguments(
 ) -> ModelInput:
     device, _ = where_inputs_go(model)
     args, kwargs = _arguments(inputs, model)
-    args, kwargs = map_tensors((args, kwargs), lambda tensor: tensor.detach().to(device))
+    args, kwargs = map_tensors((args, kwargs), lambda t: _moved(t.detach(), device, t.dtype))
     normalization = None
     if transform or weights is not None or getattr(model, "pretrained_cfg", None):
         normalization = normalization_of(transform or transform_for(model, weights))
@@ -464,4 +464,9 @@ def moved(inputs: ModelInput, device: torch.device, dtype: torch.dtype) -> Model
 
 
 def _moved(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    if tensor.is_meta:
+        raise ValueError(
+            "The input is on the meta device and has no values: give a tensor with values, and "
+            "make it outside of torch.device('meta')."
+        )
     return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
