@@ -90,7 +90,7 @@ def diagnose(
     - ``"nan"``, ``"inf"``: the first operation that made one from finite numbers, with the
       cause, or the parameter, buffer or input that held it; reported only if it left a layer,
       reached the output or a weight. Operations that pass it on are counted, not listed, and
-      masks of −Inf are not.
+      masks of −Inf are not, unless the loss is infinite or they fill an output.
     - ``"half precision"``: results above half of the type's largest number, or more than a tenth
       of a tensor's numbers that become 0 in the type.
     - ``"dead"``, ``"constant"``, ``"saturated"``: more than half of a layer's channels are zero,
@@ -107,7 +107,8 @@ def diagnose(
       scale than the first BatchNorm saw in training.
     - ``"no gradient"``, ``"unused"``: weights that no gradient reaches, or a score whose gradient
       is 0, and why: detached, under ``no_grad``, times 0; layers that never ran.
-    - ``"not examined"``: layers that hooks cannot see, such as those of a ``ScriptModule``.
+    - ``"not examined"``: layers that hooks cannot see, such as those of a ``ScriptModule``, or,
+      in a ``with`` block, those that run within ``torch.vmap``.
     - ``"batchnorm"``, ``"dropout"``, ``"training mode"``: layers that act differently in training;
       a dropout of everything.
     - ``"in place"``: outputs that are overwritten by a later layer; an error where a gradient
