@@ -198,6 +198,19 @@ def test_wrong_arguments_are_refused(given, words):
         feature_visualization(**arguments)
 
 
+@pytest.mark.parametrize(
+    ("model", "layer", "words"),
+    [
+        (nn.Sequential(nn.Flatten(), nn.Linear(768, 4)), "1", "224×224 were assumed: give size="),
+        (nn.Conv1d(1, 4, 3), "", "1 channels in 1d, not a picture: only"),
+        (nn.ConvTranspose2d(100, 3, 4), "", "100 channels in 2d, not a picture: only"),
+    ],
+)
+def test_a_model_of_other_inputs_is_refused_with_the_cure(model, layer, words):
+    with pytest.raises((ValueError, RuntimeError), match=words):
+        feature_visualization(model, layer, 0, steps=1)
+
+
 def test_a_layer_without_a_gradient_is_refused():
     with pytest.raises(ValueError, match="No gradient leads from layer 'after' to the input"):
         feature_visualization(
