@@ -3,6 +3,7 @@
 import sys
 import warnings
 
+import captum.attr  # noqa: F401 (here, since the libraries that it imports warn of each other)
 import numpy as np
 import pytest
 import torch
