@@ -101,6 +101,11 @@ THEME = """
     if (document.body.dataset.jpThemeName !== name)
       await app.commands.execute("apputils:change-theme", { theme: name });
 """
+# JupyterLab logs an error if the next change comes while its splash screen fades.
+THEME_SHOWN = """(name) => {
+  const splash = document.getElementById("jupyterlab-splash");
+  return document.body.dataset.jpThemeName === name && !splash;
+}"""
 
 
 class Notebook(OpenNotebook):
@@ -138,8 +143,7 @@ class Notebook(OpenNotebook):
     def theme(self, name: str) -> None:
         called = f"JupyterLab {name.title()}"
         self.command(THEME, called)
-        shown = "(name) => document.body.dataset.jpThemeName === name"
-        self.page.wait_for_function(shown, arg=called)
+        self.page.wait_for_function(THEME_SHOWN, arg=called)
         next_frame(self.page)
 
 
