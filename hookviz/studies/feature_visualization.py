@@ -23,6 +23,7 @@ from ..hooking.maps import PatchGrid, as_maps
 from ..hooking.select import dimensions, first_convolution, is_convolution, select_layer
 from ..hooking.tensors import tensors
 from ..models import demo_images, photographs
+from ..run.errors import takes
 from ..run.inputs import ModelInput, where_inputs_go
 from ..run.pictures import MODES, load_picture
 from ..run.progress import Progress
@@ -191,8 +192,8 @@ def _check_first_convolution(model: nn.Module) -> None:
     channels = getattr(first, "in_channels", None)
     if first is not None and (dimensions(first) != 2 or channels not in MODES):
         raise ValueError(
-            f"The model's first convolution takes {channels} channels in {dimensions(first)}d, not "
-            "a picture: only pictures of 1, 3 or 4 channels can be made."
+            f"The model's first convolution takes {takes(first)}, not a picture: only pictures of "
+            "1, 3 or 4 channels can be made."
         )
 
 

@@ -202,7 +202,7 @@ def test_wrong_arguments_are_refused(given, words):
     ("model", "layer", "words"),
     [
         (nn.Sequential(nn.Flatten(), nn.Linear(768, 4)), "1", "224×224 were assumed: give size="),
-        (nn.Conv1d(1, 4, 3), "", "1 channels in 1d, not a picture: only"),
+        (nn.Conv1d(1, 4, 3), "", "1 channel in 1d, not a picture: only"),
         (nn.ConvTranspose2d(100, 3, 4), "", "100 channels in 2d, not a picture: only"),
     ],
 )

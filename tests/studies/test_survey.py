@@ -475,7 +475,7 @@ class Stream(torch.utils.data.IterableDataset):
             "type Stream has no inputs with an index",
         ),
         ({"inputs": "nowhere"}, ValueError, "Missing folder 'nowhere'"),
-        ({"inputs": [object()]}, ValueError, "its type, object, is no picture"),
+        ({"inputs": [object()]}, ValueError, "a value of type object is not a picture"),
         ({"layers": "conv9"}, ValueError, "No layer of Sequential is called 'conv9'"),
         (
             {"inputs": torch.utils.data.DataLoader([1]), "shard": (0, 2)},

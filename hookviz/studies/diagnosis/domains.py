@@ -150,7 +150,7 @@ _DIVISORS = {"div": "other", "pow": "self", "addcdiv": "tensor2"}
 _STATISTICS = {"nanmedian": "median"}
 _STATISTICS |= dict.fromkeys(("std", "std_mean"), "standard deviation")
 _STATISTICS |= dict.fromkeys(("var", "var_mean"), "variance")
-"""Operations whose names differ from what they compute."""
+"""Operations -> what they compute, where that has another name."""
 
 _SUMMING = {Kind.CONVOLUTION, Kind.PRODUCT, Kind.REDUCTION, Kind.SCAN, Kind.LOSS}
 _SUMMING |= {Kind.RECURRENCE, Kind.ATTENTION, Kind.POOLING}

@@ -118,7 +118,7 @@ def graph_of(session: Session, chosen: dict[nn.Module, str]) -> Graph:
         error = raised
     found = graph_from(session, chosen, listeners[0 if error else -1], error)
     if found.unused and len(found.unused) == len(chosen) and error is None:
-        # `torch.vmap` may run a module that is no part of the model on the layers' weights.
+        # Within `torch.vmap` a module outside of the model may use the layers' weights.
         session.forward(lambda: standing_in(_within_no_transform), grad=False)
     return found
 

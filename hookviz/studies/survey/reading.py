@@ -186,8 +186,8 @@ class Reader:
         if isinstance(tensors, Mapping) and all(isinstance(v, Tensor) for v in tensors.values()):
             return {key: value[None] for key, value in tensors.items()}
         raise TypeError(
-            f"its type, {type(given).__name__}, is no picture, tensor or dict of tensors: give "
-            "transform="
+            f"a value of type {type(given).__name__} is not a picture, tensor or dict of tensors: "
+            "give transform="
         )
 
 

@@ -65,7 +65,7 @@ class Wiring(Check):
     #: Softmaxes of a matrix: the dimension along which they run, and the shape.
     axes: dict[OperationRecord, tuple[int, torch.Size]] = field(default_factory=dict)
     pairs: set[OperationRecord] = field(default_factory=set)  # all with all
-    #: By its line what is wrong with a ``kl_div``, which runs as its parts.
+    #: What is wrong with a ``kl_div``, by its line: torch runs it as several operations.
     divergences: dict[tuple[str, int], Finding] = field(default_factory=dict)
 
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:

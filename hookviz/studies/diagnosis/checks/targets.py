@@ -108,7 +108,7 @@ class Targets(Check):
 
     looks_at = "the targets of losses"
     live = True
-    # What F.ctc_loss runs before the operation may have lengths that this does not take.
+    # F.ctc_loss itself may be given lengths that `_blank` cannot read; the operation is not.
     hears = (*(f"F.{name}" for name in DOMAINS if name != "ctc_loss"), "ctc_loss")
 
     #: By the line of a loss: one of its operations, its name, and what the target is like.
