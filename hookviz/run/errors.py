@@ -21,11 +21,13 @@ from ..hooking.tensors import tensors
 from .error_messages import fix_of, message_of
 
 
-def located_error(error: Exception, model: nn.Module, arguments: Any) -> Exception:
+def located_error(
+    error: Exception, model: nn.Module, arguments: Any, advice: str = ""
+) -> Exception:
     """Return an exception that says in which layer the model's error arose, and on which input.
 
-    For a frequent error it also says what to write instead. ``arguments`` are the model's. The
-    layer is found in the error's traceback.
+    ``arguments`` are the model's. ``advice`` says what to do; without it a frequent error gets that
+    of PyTorch's message. The layer is found in the error's traceback.
     """
     names = module_names(model)
     layer, layer_arguments = innermost_call(error, names) or (model, arguments)
@@ -34,21 +36,25 @@ def located_error(error: Exception, model: nn.Module, arguments: Any) -> Excepti
     received = tensors(layer_arguments)
     of_torch = isinstance(error, RuntimeError)
     if of_torch and (mismatch := _dtypes_differ(layer, received)):
-        return ValueError(f"{where[0].upper()}{where[1:]} {mismatch}")
+        return ValueError(f"{where[0].upper()}{where[1:]} {_followed(mismatch, advice)}")
     floating = (t for t in tensors(arguments) if t.is_floating_point())
     shape = next((tuple(tensor.shape) for tensor in floating), None)
     if of_torch and is_convolution(layer) and shape in [tuple(t.shape) for t in received]:
+        reason = _convolved_shape(layer, shape) or first_line(error)
         return ValueError(
             f"The input, shape {shape}, does not fit {where}, which takes {takes(layer)}: "
-            f"{_convolved_shape(layer, shape) or first_line(error)}"
+            f"{_followed(reason, advice)}"
         )
     shapes = _joined([str(tuple(tensor.shape)) for tensor in received]) or _kinds(layer_arguments)
     wants = f", which takes {takes(layer)}" if takes(layer) else ""
-    line, fix = first_line(error), fix_of(error)
-    end = f"{line.rstrip('.')}. {fix}" if fix else line
+    reason = _followed(first_line(error), advice or fix_of(error))
     return RuntimeError(
-        f"The model raised {type(error).__name__} in {where}{wants}, given {shapes}: {end}"
+        f"The model raised {type(error).__name__} in {where}{wants}, given {shapes}: {reason}"
     )
+
+
+def _followed(reason: str, advice: str) -> str:
+    return f"{reason.rstrip('.')}. {advice}" if advice else reason
 
 
 def _convolved_shape(layer: nn.Module, shape: tuple[int, ...]) -> str:

@@ -28,7 +28,7 @@ from ..hooking.select import Layers, all_modules, check_model, unwrapped
 from ..hooking.tensors import map_tensors
 from ..hooking.threads import open_run
 from ..hooking.transforms import TransformError
-from .error_messages import fix_of, message_of
+from .error_messages import message_of
 from .errors import located_error, needs_gradient, refuse_without_weights
 from .inputs import ModelInput, Transform, cure_words, prepare_input, refuse_nonfinite
 from .output import Leaf, leaves_of
@@ -340,7 +340,8 @@ class Session:
             self._model_error = error
             raise
         except Exception as error:
-            located = located_error(error, self.model, (args, kwargs))
+            advice = cure_words(self._inputs, self.model, error)
+            located = located_error(error, self.model, (args, kwargs), advice)
             self._model_error = located
             raise located from error
         refuse_nonfinite(self._inputs, output)
@@ -520,10 +521,4 @@ class Session:
             with suppress(Exception):
                 return run()
             self._inputs = replace(inputs, replacement=None)
-        of_model = not isinstance(first, (EditError, TransformError))
-        cause = first.__cause__ if of_model else None
-        hint = cure_words(inputs, self.model, cause) if of_model else ""
-        if hint:  # it knows the input, and the advice on the message does not
-            words = str(first).removesuffix(fix_of(cause) if cause else "").rstrip(".: ")
-            raise RuntimeError(f"{words}. {hint}") from cause
         raise first
