@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ..hooking.select import dimensions, first_convolution
+from .errors import takes
 from .pictures import MODES, LoadedPicture
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -118,9 +119,14 @@ GRAY_GUESS = (
 
 
 def preprocessing_for(
-    model: nn.Module, weights: Any = None, transform: Transform | None = None
+    model: nn.Module,
+    weights: Any = None,
+    transform: Transform | None = None,
+    advice: str = "pass a tensor, or transform= to make one.",
 ) -> Preprocessing:
     """Return the preprocessing of a picture for a model.
+
+    ``advice`` ends the error of a model that takes no pictures.
 
     Raises
     ------
@@ -139,8 +145,7 @@ def preprocessing_for(
     first = first_convolution(model)
     if first is not None and channels is None:
         raise ValueError(
-            f"The model's first convolution takes {getattr(first, 'in_channels', 0)} channels in "
-            f"{dimensions(first)}d, not a picture: pass a tensor, or transform= to make one."
+            f"The model's first convolution takes {takes(first)}, not a picture: {advice}"
         )
     config = getattr(model, "pretrained_cfg", None)
     origin = "transform of the model's pretrained_cfg" if config else GUESS

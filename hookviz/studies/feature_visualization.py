@@ -20,12 +20,11 @@ from ..draw.mosaic import STYLE, Piece, facts, row
 from ..draw.overlay import picture_of
 from ..hooking.handles import HookManager
 from ..hooking.maps import PatchGrid, as_maps
-from ..hooking.select import dimensions, first_convolution, is_convolution, select_layer
+from ..hooking.select import is_convolution, select_layer
 from ..hooking.tensors import tensors
 from ..models import demo_images, photographs
-from ..run.errors import takes
 from ..run.inputs import ModelInput, where_inputs_go
-from ..run.pictures import MODES, load_picture
+from ..run.pictures import load_picture
 from ..run.progress import Progress
 from ..run.session import Session
 from ..run.transforms import Transform, preprocessing_for, transform_for
@@ -138,9 +137,8 @@ def feature_visualization(
     shipped = [*demo_images(), *photographs().values()]
     if survey is not None:
         check_survey(survey, session.model)
-    if transform is None and weights is None:
-        _check_first_convolution(session.model)
-    preprocessing = preprocessing_for(session.model, weights, transform)
+    refused = "only pictures of 1, 3 or 4 channels can be made."
+    preprocessing = preprocessing_for(session.model, weights, transform, advice=refused)
     natural, _ = preprocessing.apply(load_picture(shipped[0]))
     if not isinstance(natural, Tensor):
         raise ValueError("No picture can be made: the transform returns several inputs.")
@@ -184,17 +182,6 @@ def feature_visualization(
         made,
         model,
     )
-
-
-def _check_first_convolution(model: nn.Module) -> None:
-    """Raise ``ValueError`` if the first convolution shows that the model takes no pictures."""
-    first = first_convolution(model)
-    channels = getattr(first, "in_channels", None)
-    if first is not None and (dimensions(first) != 2 or channels not in MODES):
-        raise ValueError(
-            f"The model's first convolution takes {takes(first)}, not a picture: only pictures of "
-            "1, 3 or 4 channels can be made."
-        )
 
 
 class _Ascent:
