@@ -239,7 +239,8 @@ def occlusion(
     Raises
     ------
     ValueError
-        Unknown class, no class scores to choose from, or a window or stride below 1.
+        Unknown class, no class scores to choose from, an input without positions, or a window or
+        stride below 1.
     RuntimeError
         The model raised; the message names the layer.
 
@@ -257,6 +258,11 @@ def occlusion(
         scorer = Scorer(session, target, batch_size)
         pictures = scorer.pictures
         sizes = pictures.shape[2:]
+        if not sizes:
+            raise ValueError(
+                f"Occlusion covers positions, and an input of shape {tuple(pictures.shape)} has "
+                "none: use hookviz.attribute."
+            )
         side = -(-min(sizes) // 8) if window is None else window
         step = -(-side // 2) if stride is None else stride
         if side < 1 or step < 1:

@@ -152,9 +152,14 @@ def _heatmap_of(
 ) -> Callable[[Session], Tensor]:
     """Return the function that computes the heatmap ``(N, *spatial)`` of a session's model."""
     if method in ATTRIBUTIONS:
-        return lambda s: picture_map(
-            attribute(s.given, s.inputs, target, method=method, class_names=s.class_names), method
-        )
+
+        def of_input(s: Session) -> Tensor:
+            names = s.class_names
+            found = attribute(s.given, s.inputs, target, method=method, class_names=names)
+            # A table's columns have no positions to combine channels at.
+            return found if found.ndim == 2 else picture_map(found, method)
+
+        return of_input
     if method in ATTENTION_HEATMAPS:
         return lambda s: heatmap(attention(s.given, s.inputs, target=target), method)
     if method not in HEATMAPS:

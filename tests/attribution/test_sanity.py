@@ -99,10 +99,18 @@ def test_weights_are_shuffled_from_the_last_layer_to_the_first(steps):
     assert torch.equal(other.maps[0], check.maps[0])
 
 
-@pytest.mark.parametrize("method", [*ATTRIBUTIONS, "rollout", "gradient × attention"])
-def test_sanity_check_accepts_every_heatmap_method(method):
+EVERY = [*ATTRIBUTIONS, "rollout", "gradient × attention"]
+
+
+@pytest.mark.parametrize(
+    ("method", "columns"), [*((each, False) for each in EVERY), ("saliency", True)]
+)
+def test_sanity_check_accepts_every_heatmap_method(method, columns):
     if method in hookviz.attribution.ATTENTION_HEATMAPS:
         model, x = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
+    elif columns:
+        torch.manual_seed(0)
+        model, x = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3)), torch.rand(2, 8)
     else:
         torch.manual_seed(0)
         model = nn.Sequential(
