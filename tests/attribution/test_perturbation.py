@@ -92,9 +92,7 @@ def test_occlusion_by_hand():
     torch.testing.assert_close(occlusion(ByHand(), X, window=2), torch.full((1, 2, 2), 4.0))
     with pytest.raises(ValueError, match="window=0, stride=1: give whole numbers"):
         occlusion(ByHand(), X, window=0, stride=1)
-    with pytest.raises(
-        ValueError, match=r"shape \(2, 4\) has none: use hookviz.attribute"
-    ):
+    with pytest.raises(ValueError, match=r"shape \(2, 4\) has none: use hookviz.attribute"):
         occlusion(torch.nn.Linear(4, 3), torch.rand(2, 4))
 
 
