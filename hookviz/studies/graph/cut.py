@@ -33,7 +33,7 @@ from .graph import chosen_layers, graph_from
 from .kernels import computed_tensor
 from .listener import INPUT, GraphListener, Place, version_of
 from .onward import OnwardListener
-from .origins import Origins, SameMemory, split
+from .origins import Origins, Path, SameMemory, split
 from .terms import MemoryLayout, Terms, convolution_terms, linear_terms, tap_position
 
 BUDGET = 2_000_000_000
@@ -296,9 +296,10 @@ class CutRun:
     ) -> None:
         self._session, self._hooks = session, hooks
         self._layers = chosen_layers(session.model, None)
-        self._modules = all_modules(session.model)
+        self._modules, self._is_training = all_modules(session.model), True
         self.problem = ""
         self._origins: dict[Any, Origins] = {}
+        self._paths: dict[Tensor, Path] = {}  # to the inputs of layers
         if only is not None:
             self._layers.setdefault(only, module_names(session.model)[only][0])
             self._run([only], cut=False)
@@ -357,6 +358,7 @@ class CutRun:
         module = self._module(layer)
         if module not in self._kept:
             return CutRun(self._session, module).value(layer, channel, position, sample, call)
+        self._is_training = any(each.training for each in self._modules)
         kept, named = self._call(layer, call), f"Layer {layer!r} ({type_name(module)})"
         if kept.refused:
             raise ValueError(f"{named} {kept.refused}")
@@ -438,7 +440,10 @@ class CutRun:
         key = value.call, index
         if key not in self._origins:
             sources = self.graph.sources(*value.call.place)
-            self._origins[key] = self._split(given, index, sources, lost=value.call.lost)
+            if given not in self._paths:
+                self._paths[given] = Path(given)
+            path, lost = self._paths[given], value.call.lost
+            self._origins[key] = self._split(given, index, path, sources, lost=lost)
         return self._origins[key]
 
     def _index_of_input(
@@ -463,10 +468,16 @@ class CutRun:
         """
         seen = self._listener
         lost = seen.output_lost
-        return self._split(number, (), seen.output_sources, lost=lost, by_weight=True)
+        path = Path(number)
+        return self._split(number, (), path, seen.output_sources, lost=lost, by_weight=True)
 
     def _split(
-        self, tensor: Tensor, index: tuple[int, ...], sources: Sequence[Place], **how: bool
+        self,
+        tensor: Tensor,
+        index: tuple[int, ...],
+        path: Path,
+        sources: Sequence[Place],
+        **how: bool,
     ) -> Origins:
         if self.problem:
             raise ValueError(self.problem)
@@ -474,13 +485,12 @@ class CutRun:
         # Checkpointing runs layers again in this backward: in the mode and with the edits of the
         # forward, and without changing the model.
         session = self._session
-        differs = session.edits or any(module.training for module in self._modules)
-        if not differs:
-            return split(tensor, index, leaves, self._address, **how)
+        if not (session.edits or self._is_training):
+            return split(tensor, index, path, leaves, self._address, **how)
         # Without checkpointing no layer runs here, and each edit would warn of that.
         quiet = warnings.catch_warnings(action="ignore", category=RuntimeWarning)
         with Block([quiet, session.active()]):
-            return split(tensor, index, leaves, self._address, **how)
+            return split(tensor, index, path, leaves, self._address, **how)
 
     def _address(
         self, place: Place, leaf: Tensor, index: tuple[int, ...]

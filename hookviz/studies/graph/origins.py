@@ -85,6 +85,7 @@ class Origins:
 def split(
     tensor: Tensor,
     index: tuple[int, ...],
+    path: Path,
     sources: Mapping[Place, Sequence[Tensor]],
     address: Callable[[Place, Tensor, tuple[int, ...]], tuple[int, int, tuple[int, ...]]],
     *,
@@ -97,6 +98,8 @@ def split(
     ----------
     tensor, index
         The number; the tensor has a graph that ends at the leaves.
+    path : Path
+        The operations in that graph.
     sources : mapping of Place to sequence of torch.Tensor
         The outputs of the layers that it was computed from.
     address : callable
@@ -110,30 +113,31 @@ def split(
     value = float(tensor.detach()[index])
     if not (tensor.requires_grad and leaves):
         return Origins(value, [], remainder=value, kind="unexplained" if sources else "constant")
-    path, cut_off = _Path(tensor.grad_fn), list[Any]()
+    cut_off = list[Any]()
     with _hooked(path.nodes, _UPPER_BOUNDS, partial(_note_cut_off, cut_off)):
         gradients = _slopes(tensor, index, [leaf for _, leaf in leaves])
     pairs = zip(leaves, gradients, strict=True)
     reached = [(place, leaf, slope) for (place, leaf), slope in pairs if slope is not None]
     if not reached:
         return Origins(value, [], remainder=value, kind="unexplained")
-    nodes = path.between([leaf for _, leaf, _ in reached])
-    unknown = _unknown(nodes)
+    whole = path.from_leaves([leaf for _, leaf, _ in reached])
     # At an upper bound such as that of ReLU6 the slope is 0, as it is where all was cut off by
     # ReLUs. The numbers behind are listed with weight 0.
     slopes = ranks = [slope for _, _, slope in reached]
     spots = [*map(_where_nonzero, ranks)]
     own = [leaf for (_, leaf, _), where in zip(reached, spots, strict=True) if len(where)]
-    curved = _curved(path.between(own))
+    curved = [*path.from_leaves(own).curved]
     for passes, kinds in ((_pass_above, _UPPER_BOUNDS), (_pass_through, _BOUNDS)):
         if cut_off if passes is _pass_above else not any(map(len, spots)):
-            with _hooked(nodes, kinds, passes):
+            with _hooked(whole.nodes, kinds, passes):
                 ranks = _slopes(tensor, index, [leaf for _, leaf, _ in reached])
             spots = [*map(_where_nonzero, ranks)]
             if passes is _pass_above and not all(map(torch.equal, ranks, slopes)):
                 curved += dict.fromkeys(map(_operation_of, cut_off))
     candidates, count, total = list[tuple[float, Part]](), 0, 0.0
     for (place, leaf, slope), rank, where in zip(reached, ranks, spots, strict=True):
+        if not len(where):
+            continue  # as most branches of a concatenation
         values, weights, ranked = (
             each.detach().flatten()[where].double() for each in (leaf, slope, rank)
         )
@@ -153,8 +157,8 @@ def split(
     parts = [part for _, part in candidates[:MOST_PARTS]]
     others = count - len(parts)
     rest = total - sum(part.part for part in parts) if others else 0.0
-    kind, by = "constant", unknown
-    if lost or unknown or len(reached) < len(leaves):
+    kind, by = "constant", whole.unknown
+    if lost or whole.unknown or len(reached) < len(leaves):
         kind = "unexplained"
     elif curved:
         kind, by = "linearisation", curved
@@ -244,14 +248,20 @@ class SameMemory(torch.autograd.Function):
         return slope
 
 
-class _Path:
-    """The operations between a tensor and the leaves that it was made of, in autograd's graph."""
+class Path:
+    """The operations between a tensor and the leaves that it was made of, in autograd's graph.
 
-    def __init__(self, root: Any) -> None:
+    Questions about numbers of one tensor share it: each keeps what it has found.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        root: Any = tensor.grad_fn
         self._onward: dict[Any, list[Any]] = {root: []}  # the nearest to the root first
         self._ends: dict[int, Any] = {}
+        self._names: dict[int, list[str]] = {}
+        self._segments: dict[tuple[int, ...], _Segment] = {}
         self.nodes = waiting = [root]
-        for node in waiting:  # grows
+        for node in waiting if tensor.requires_grad else ():  # grows
             self._ends[id(getattr(node, "variable", None))] = node
             for behind in (each for each, _ in node.next_functions if each is not None):
                 if behind not in self._onward:
@@ -260,41 +270,55 @@ class _Path:
 
     def names(self, leaf: Tensor) -> list[str]:
         """List the operations on a shortest path from a leaf, in order, without views."""
-        names, node = [], self._ends[id(leaf)]
-        while self._onward[node]:
-            node = self._onward[node][0]
-            names.append(_operation_of(node))
-        return [name for name in names if name not in _VIEWS]
+        if id(leaf) not in self._names:
+            names, node = [], self._ends[id(leaf)]
+            while self._onward[node]:
+                node = self._onward[node][0]
+                names.append(_operation_of(node))
+            self._names[id(leaf)] = [name for name in names if name not in _VIEWS]
+        return self._names[id(leaf)]
 
-    def between(self, leaves: Sequence[Tensor]) -> list[Any]:
-        """List the nodes on all paths from some leaves."""
-        found = dict.fromkeys(self._ends[id(leaf)] for leaf in leaves)
-        waiting = [*found]
-        for node in waiting:  # grows
-            new = [each for each in self._onward[node] if each not in found]
-            found |= dict.fromkeys(new)
-            waiting += new
-        return waiting
-
-
-def _curved(nodes: Collection[Any]) -> list[str]:
-    """List the operations that are not piecewise linear."""
-    among, found = set(nodes), dict[str, None]()
-    for node in nodes:
-        name = _operation_of(node)
-        several = sum(behind in among for behind, _ in node.next_functions) > 1
-        own_statistics = "batch_norm" in name and getattr(node, "_saved_training", False)
-        scaled = name in _PRODUCTS and not several and not own_statistics
-        if not scaled and name not in _PIECEWISE_LINEAR:
-            found[name] = None
-    return [*found]
+    def from_leaves(self, leaves: Sequence[Tensor]) -> _Segment:
+        """Return all paths from some leaves."""
+        key = tuple(map(id, leaves))
+        if key not in self._segments:
+            found = dict.fromkeys(self._ends[each] for each in key)
+            waiting = [*found]
+            for node in waiting:  # grows
+                new = [each for each in self._onward[node] if each not in found]
+                found |= dict.fromkeys(new)
+                waiting += new
+            self._segments[key] = _Segment(waiting)
+        return self._segments[key]
 
 
-def _unknown(nodes: Collection[Any]) -> list[str]:
-    """List the operations whose derivative says nothing about their values, such as ``round``."""
-    names = {node: _operation_of(node) for node in nodes}
-    by_user = {n for n in nodes if isinstance(n, BackwardCFunction) and names[n] not in _VIEWS}
-    return [*dict.fromkeys(name for n, name in names.items() if name in _FLAT or n in by_user)]
+class _Segment:
+    """Some nodes of a path.
+
+    Attributes
+    ----------
+    curved : list of str
+        The operations that are not piecewise linear.
+    unknown : list of str
+        The operations whose derivative says nothing about their values, such as ``round``.
+    """
+
+    def __init__(self, nodes: list[Any]) -> None:
+        self.nodes = nodes
+        names = {node: _operation_of(node) for node in nodes}
+        self.curved = [*dict.fromkeys(names[node] for node in nodes if _is_curved(node, names))]
+        by_user = {n for n in nodes if isinstance(n, BackwardCFunction) and names[n] not in _VIEWS}
+        unknown = (name for n, name in names.items() if name in _FLAT or n in by_user)
+        self.unknown = [*dict.fromkeys(unknown)]
+
+
+def _is_curved(node: Any, names: Mapping[Any, str]) -> bool:
+    """Return True if a node, one of these, is not piecewise linear."""
+    name = names[node]
+    several = sum(behind in names for behind, _ in node.next_functions) > 1
+    own_statistics = "batch_norm" in name and getattr(node, "_saved_training", False)
+    scaled = name in _PRODUCTS and not several and not own_statistics
+    return not scaled and name not in _PIECEWISE_LINEAR
 
 
 def _operation_of(node: Any) -> str:
