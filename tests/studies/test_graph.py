@@ -395,3 +395,9 @@ def test_dynamically_quantized_layers_are_nodes():
     graph = hookviz.graph(model, torch.rand(2, 1, 3))
     assert [node.name for node in graph.nodes] == ["input", "embed", "lstm", "head", "output"]
     assert graph.sources("head") == [("lstm", 0)] and graph.unused == []
+
+
+def test_weights_that_attention_uses_itself_are_not_reported_as_not_called():
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    graph = hookviz.graph(model, torch.rand(1, 5, 8))
+    assert graph.unused == [] and "not called" not in graph.verdict

@@ -138,7 +138,9 @@ def graph_from(
     if error is not None:
         seen.fail(error.__cause__ or error)
     ran = {node.layer for node in seen.nodes}
-    unused = [name for name in chosen.values() if name not in ran]
+    # Attention uses the weights of its `out_proj`, and never calls it.
+    called = [name for each, name in chosen.items() if not isinstance(each, _ByAttention)]
+    unused = [name for name in called if name not in ran]
     nodes, edges = _without_dead_ends(seen.nodes, seen.edges)
     return Graph(session.name, nodes, edges, unused, first_line(error) if error else "")
 
@@ -303,6 +305,8 @@ class Graph(TablePage):
         scrolled = f'<div style="overflow-x: auto">{picture}</div>'  # wider than a phone
         return scrolled + html_table(self.verdict, HEADER, self.rows())
 
+
+_ByAttention = nn.modules.linear.NonDynamicallyQuantizableLinear
 
 HEADER = ("node", "operation", "shape", "from")
 
