@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from ..tables import escape
-from .colours import GAP, averaged, strip_height, to_levels
+from .colours import COLOURS, GAP, averaged, strip_height, to_levels
 
 _SIDE = 900  # approximate pixels of the longer side
 _MOST = 1000  # limit of the longer side, for very many channels
@@ -94,7 +94,9 @@ def mosaic(
     levels = _enlarge(levels, room)
     _, tall, wide = levels.shape
     if silent is not None and silent.any():
-        levels[silent] = np.where(_cross(tall, wide), GAP, levels[silent])
+        # In the colour at the far end: a gap is invisible on a white zero of a diverging colormap.
+        ink = np.where(levels[silent] < COLOURS // 2, COLOURS - 1, 0)
+        levels[silent] = np.where(_cross(tall, wide), ink, levels[silent])
     rows = math.ceil(count / columns)
     sheet = np.full((rows * columns, tall + 1, wide + 1), GAP, np.uint8)
     sheet[:count, :tall, :wide] = levels

@@ -173,12 +173,18 @@ def test_tiles_of_large_maps_are_averaged():
     assert abs(sheet.levels[:56, :56].astype(int) - expected).max() <= 1
 
 
-def test_tiles_of_silent_channels_are_crossed_out():
-    maps = np.ones((2, 9, 9), "float32")
-    sheet = tiles_of(maps, silent=np.array([False, True]))
+@pytest.mark.parametrize("cmap", ["viridis", "RdBu_r", "gray", "gray_r"])
+def test_tiles_of_silent_channels_have_a_visible_cross(cmap):
+    maps, ends = np.zeros((2, 9, 9), "float32"), np.zeros(2)
+    low, high = colour_ranges(maps, ends, ends, "channel", diverging=cmap == DIVERGING)
+    sheet = mosaic(maps, low, high, silent=np.array([False, True]))
     tall, wide = sheet.tile_height, sheet.tile_width
-    assert (sheet.levels[:tall, :wide] != GAP).all()
-    assert (sheet.levels[:tall, wide + 1 :] == GAP).any()
+    plain, crossed = sheet.levels[:tall, :wide], sheet.levels[:tall, wide + 1 :]
+    colours = palette(cmap)[:, :3].astype(int)
+    colours[GAP] = 255  # the page, which is white
+    ground, ink = colours[[plain[0, 1], crossed[0, 0]]]
+    assert (plain == plain[0, 1]).all() and crossed[0, 1] == plain[0, 1]
+    assert abs(ground - ink).sum() > 250
 
 
 def test_gaps_between_tiles_are_transparent():
