@@ -89,7 +89,7 @@ def check_module(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"The model must be a torch.nn.Module, not {name}: pass the model itself, not its "
-            "class, its weights or its output."
+            "class, a function that builds it, its weights or its output."
         )
 
 
@@ -240,14 +240,15 @@ def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
 
 
 def close_names(name: str, names: Iterable[str]) -> str:
-    """Return the end of an error message: similar names, or the first few.
+    """Return the end of an error message: similar names, in either case, or the first few.
 
-    >>> close_names("conv3", ["conv1", "conv2", "fc"])
+    >>> close_names("Conv3", ["conv1", "conv2", "fc"])
     "close to it: 'conv2', 'conv1'"
     """
     names = [name for name in dict.fromkeys(names) if name]
-    if close := get_close_matches(name, names, n=3, cutoff=0.5):
-        return "close to it: " + ", ".join(map(repr, close))
+    by_lower = {each.lower(): each for each in reversed(names)}
+    if close := get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5):
+        return "close to it: " + ", ".join(repr(by_lower[each]) for each in close)
     tail = f", … ({len(names)} in all)" if len(names) > 6 else ""
     return "there are: " + ", ".join(map(repr, names[:6])) + tail
 
@@ -403,10 +404,10 @@ def _matching(
         if entry in aliases or any(name and fnmatchcase(name, entry) for name in aliases)
     ]
     if not matching:
-        every = [name for aliases in names.values() for name in aliases]
-        raise ValueError(
-            f"No layer of {type_name(model)} is called {entry!r}; {close_names(entry, every)}."
-        )
+        near = close_names(entry, [name for aliases in names.values() for name in aliases])
+        if entry in map(type_name, names):
+            near = "it is a type of layer: give the class itself, not its name"
+        raise ValueError(f"No layer of {type_name(model)} is called {entry!r}; {near}.")
     return matching
 
 

@@ -400,7 +400,10 @@ def cure_words(inputs: ModelInput, model: nn.Module, error: BaseException | None
         return f"{given} arguments of forward({names})."
     if not isinstance(argument, list):
         return ""
-    return "A list is one argument: give torch.stack(tensors), or a list of pictures and paths."
+    return (
+        "A list is one argument: give torch.stack(tensors), which takes tensors of one size, or a "
+        "list of pictures and paths."
+    )
 
 
 LOADER_BATCH = "These look like inputs and labels, as a DataLoader gives them: give batch[0]."
@@ -412,6 +415,8 @@ def is_loader_batch(values: Sequence[Any]) -> bool:
     if not isinstance(first, Tensor) or first.ndim < 2:
         return is_picture(first) and len(labels) == 1 and isinstance(labels[0], (int, Tensor))
     tensors = [label for label in labels if isinstance(label, Tensor)]
+    if first.ndim == 3 and any(tensor.ndim == 3 for tensor in tensors):
+        return False  # pictures (C, H, W) of several sizes
     of_samples = all(len(first) == len(t) and first.shape != t.shape for t in tensors if t.ndim)
     return of_samples and (bool(labels) or first.ndim > 3)  # a data set without labels gives [x]
 

@@ -120,6 +120,8 @@ def class_index(target: Class, classes: int, class_names: Sequence[str] = ()) ->
 
 def check_target(target: Target) -> Target:
     """Return a valid target; raise ``ValueError`` for values of any other form."""
+    if isinstance(target, Tensor) and target.ndim == 0 and not target.is_floating_point():
+        target = target.item()  # as scores.argmax() returns it
     if isinstance(target, list) and target:
         for one in target:
             if isinstance(one, list) or callable(one):

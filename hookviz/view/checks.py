@@ -10,7 +10,7 @@ from typing import Any
 
 import matplotlib
 
-from ..hooking.select import close_names
+from ..hooking.select import close_names, module_names
 from ..run.target import Target, check_target, named_target, sample_scores
 from .layer import why_not_shown
 from .maps import counts_of
@@ -20,7 +20,12 @@ from .view import View
 
 def _captured(name: str, value: Any, view: View) -> str:
     if value not in view.cache:
-        raise ValueError(f"layer={value!r} was not captured; {close_names(value, view.cache)}.")
+        names = module_names(view.session.model).values()
+        if any(value in aliases for aliases in names):
+            near = f": make an explorer with layers={value!r}, or a list that has it"
+        else:
+            near = f"; {close_names(value, view.cache)}"
+        raise ValueError(f"layer={value!r} was not captured{near}.")
     record = view.cache[value]
     if why := why_not_shown(record):
         raise ValueError(f"layer={value!r} cannot be shown: {why}")
@@ -104,7 +109,7 @@ _KINDS: dict[Any, tuple[Callable[[Any], Any], str]] = {
     int: (operator.index, "a whole number"),
     float: (_number, "a number"),
     bool: (_truth, "True or False"),
-    str: (_text, "a text"),
+    str: (_text, "a string"),
 }
 """By the type of the default: a conversion, also of NumPy's and torch's scalars, and its words."""
 

@@ -54,6 +54,7 @@ def no_warnings():
 def test_saliency_is_the_gradients_magnitude():
     expected = gradient(logit(3), X)
     assert torch.equal(attribute(MODEL, X, target=np.int64(3)), expected.abs())
+    assert torch.equal(attribute(MODEL, X, target=torch.tensor(3)), expected.abs())
     assert torch.equal(attribute(MODEL, X, target="flower", abs=False), expected)
 
 

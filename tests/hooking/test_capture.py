@@ -288,6 +288,8 @@ SCRIPTED = torch.jit.script(small())
         (SCRIPTED, {}, TypeError, "ScriptModule .*Sequential.* pass the eager model"),
         (nn.Sequential(SCRIPTED), {}, TypeError, "ScriptModule"),
         (nn.Conv2d, {}, TypeError, "must be a torch.nn.Module, not type"),
+        (nn.Conv2d.forward, {}, TypeError, "not function: .*, a function that builds it"),
+        (MODEL, {"layers": "Conv2d"}, ValueError, "is called 'Conv2d'; it is a type of layer"),
     ],
 )
 def test_wrong_arguments_are_refused(model, options, error, words):

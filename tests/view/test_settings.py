@@ -188,16 +188,18 @@ def unchanged():
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("layer", "conv9", "layer='conv9' was not captured"),
+        ("layer", "conv9", "layer='conv9' was not captured; there are: 'stem.0'"),
+        ("layer", "layer3.1.relu", "relu' was not captured: make .* with layers='layer3.1.relu'"),
         ("channel", 96, "channel=96 is not in layer 'layer3.1.conv2': give 0 to 95"),
         ("channel", "a", "channel='a' is not a whole number"),
         ("position", (14, 0), r"position=\(14, 0\) is not in layer .*: give row and column, up to"),
         ("position", 3, "position=3 is not in layer"),
         ("order", "weight", "order='weight' is unknown; close to it: 'gradcam weight'"),
-        ("shown_after", None, "shown_after=None is not a text"),
+        ("shown_after", None, "shown_after=None is not a string"),
         ("over_input", "yes", "over_input='yes' is not True or False"),
         ("alpha", 1.5, "alpha=1.5 is not an opacity: give 0 to 1"),
         ("heatmap", "gradcm", "Unknown heatmap 'gradcm'; close to it: 'gradcam'"),
+        ("heatmap", "GradCAM", "Unknown heatmap 'GradCAM'; close to it: 'gradcam'"),
         ("target", "output[", "is not an expression of the output"),
     ],
 )
