@@ -27,7 +27,7 @@ examples:
 
 The page is one file. It opens in any browser, needs no network and sends nothing: layers by the
 ribbon, the slider or the arrow keys up and down; channels by a click on a tile or left and right;
-exact values under the pointer; wheel and drag to zoom all pictures together.
+exact values under the pointer; Ctrl + wheel and drag to zoom all pictures together.
 """
 
 SURVEY = """\
@@ -128,7 +128,7 @@ def model_options(one: argparse.ArgumentParser, inputs: str, output: str) -> Cal
     add("inputs", nargs="?", help=inputs)
     add("-o", "--output", default=output, help=f"the file to write ({output})")
     add("--weights", help='a file of weights (a state dict), or "none" for random ones')
-    add("--layers", nargs="+", metavar="PATTERN", help='such as "layer4.*"; all convolutions')
+    add("--layers", nargs="+", metavar="PATTERN", help='such as "layer4.*" (all convolutions)')
     return add
 
 
@@ -148,14 +148,22 @@ def survey_parser(commands: Any) -> None:
     add("--batch-size", type=int, default=32, metavar="N", help="pictures in a batch (32)")
     add("--workers", type=int, default=0, metavar="N", help="processes that read pictures (0)")
     add("--skip", action="store_true", help="skip pictures that cannot be read")
-    add("--shard", type=part_of, metavar="I/N", help="the part I of N, from 0: such as 0/2 and 1/2")
+    add(
+        "--shard",
+        type=part_of,
+        metavar="I/N",
+        help="part I of N, counted from 0: such as 0/2 and 1/2",
+    )
     add("--device", help="such as cuda:1; a GPU if there is one")
 
 
 def part_of(text: str) -> tuple[int, int]:
     """Return the part and the number of parts that ``"0/2"`` names."""
     part, _, parts = text.partition("/")
-    return int(part), int(parts)
+    try:
+        return int(part), int(parts)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not I/N, such as 0/2") from None
 
 
 def diagnose_parser(commands: Any) -> None:
@@ -170,14 +178,20 @@ def diagnose_parser(commands: Any) -> None:
     one.set_defaults(run=diagnose)
     add = one.add_argument
     add("function", help="package.module:function, which returns (model, inputs[, target])")
-    add("--json", action="store_true", help="as JSON")
+    add("--json", action="store_true", help="print the findings as JSON")
     add(
         "--fail-on",
         choices=["error", "warning", "note"],
         default="error",
         help="exit with 1 for a finding of this severity or worse (error)",
     )
-    add("--ignore", action="append", default=[], metavar="KIND[:LAYER]", help="leave these out")
+    add(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="KIND[:LAYER]",
+        help="findings to leave out",
+    )
 
 
 def diagnose(options: argparse.Namespace) -> int:
@@ -205,6 +219,8 @@ def page(options: argparse.Namespace) -> None:
 
     check_folder(options.output)
     check_size(options.max_bytes)
+    if options.precision != "float32" and not options.network:
+        raise CommandError("--precision is that of a page with --network: give both.")
     model, inputs, weights = chosen(options)
     # Imported late, since importing torch takes seconds and the errors above do not need it.
     from . import explore
@@ -225,14 +241,13 @@ def page(options: argparse.Namespace) -> None:
 
 def survey(options: argparse.Namespace) -> None:
     """Write a survey, or a part of it."""
-    from .files import check_folder
+    from .files import check_folder, check_pictures
 
     check_folder(options.output)
     folder = options.inputs or options.model if options.demo else options.inputs
     if not folder or not (options.model or options.demo):
         raise CommandError("give a model and a folder, or --demo; see hookviz survey --help.")
-    if not Path(folder).is_dir():
-        raise CommandError(f"missing folder {folder!r}: give one with pictures in it.")
+    check_pictures(folder)
     import torch
 
     from . import demo_model
@@ -315,6 +330,8 @@ def called(path: str) -> Any:
 def imported(path: str) -> Any:
     """Import a user's function."""
     module, _, name = path.partition(":")
+    if not name or "/" in module or module.endswith(".py"):
+        raise CommandError(f"{path!r} is not package.module:function, such as mynets:build.")
     sys.path.insert(0, "")
     with _reported(f"{path} cannot be imported:"):
         return getattr(importlib.import_module(module), name)

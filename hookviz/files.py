@@ -118,6 +118,13 @@ def page_to(path: str | os.PathLike | None, page: str) -> str | None:
     return None
 
 
+def check_pictures(folder: str | os.PathLike) -> None:
+    """Raise ``ValueError`` if this is not a folder."""
+    if not Path(folder).is_dir():
+        known = "is not a folder" if Path(folder).exists() else "does not exist"
+        raise ValueError(f"{str(folder)!r} {known}: give a folder with pictures in it.")
+
+
 def check_folder(path: str | os.PathLike | None) -> None:
     """Raise ``FileNotFoundError`` if a file's folder is missing: before long work, not after it."""
     if path is not None and not (target := file_path(path)).parent.is_dir():

@@ -47,6 +47,8 @@ def test_page_takes_a_users_function_and_weights(tmp_path, photo, monkeypatch):
         (["resnet3", "PHOTO"], "close to it: 'resnet34'"),
         (["nowhere:build", "PHOTO"], "nowhere:build cannot be imported"),
         (["os.path:join", "PHOTO"], "hookviz: "),
+        (["./nets.py:build", "PHOTO"], "'./nets.py:build' is not package.module:function"),
+        (["--demo", "--precision", "int8"], "--precision is that of a page with --network"),
         (["hookviz:demo_images", "PHOTO"], "gave a value of type list, not a model"),
         (["hookviz:demo_model", "PHOTO", "--weights", "no.pt"], "missing file 'no.pt'"),
         (["hookviz:demo_model", "PHOTO", "--weights", "PHOTO"], "has no weights that can be read"),
@@ -145,7 +147,8 @@ def test_survey_writes_a_file(tmp_path, pictures, capsys):
     ("arguments", "message"),
     [
         ([], "give a model and a folder, or --demo"),
-        (["--demo", "nowhere"], "missing folder 'nowhere'"),
+        (["--demo", "nowhere"], "'nowhere' does not exist: give a folder"),
+        (["--demo", "pictures/eye/1.png"], "is not a folder: give a folder with pictures"),
         (["--demo", "PICTURES", "--layers", "nothing*"], "nothing*"),
         (["resnet3", "PICTURES", "--weights", "none"], "Unknown model resnet3"),
         (["--demo", "PICTURES", "-k", "0"], "k=0 is too small"),
@@ -159,6 +162,12 @@ def test_errors_of_survey_are_one_sentence(
     assert main(["survey", *(pictures if each == "PICTURES" else each for each in arguments)]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("hookviz: ") and message in last
+
+
+def test_a_part_in_another_form_is_refused(pictures, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["survey", "--demo", pictures, "--shard", "1"])
+    assert "argument --shard: '1' is not I/N, such as 0/2" in capsys.readouterr().err
 
 
 def test_survey_with_skip_leaves_out_unreadable_pictures(tmp_path, pictures, capsys):

@@ -120,8 +120,7 @@ def class_index(target: Class, classes: int, class_names: Sequence[str] = ()) ->
 
 def check_target(target: Target) -> Target:
     """Return a valid target; raise ``ValueError`` for values of any other form."""
-    if isinstance(target, Tensor) and target.ndim == 0 and not target.is_floating_point():
-        target = target.item()  # as scores.argmax() returns it
+    target = _plain(target)
     if isinstance(target, list) and target:
         for one in target:
             if isinstance(one, list) or callable(one):
@@ -205,6 +204,12 @@ def read_target(text: str, class_names: Sequence[str] = ()) -> Target:
             "or a number in the output, output[…]."
         )
     raise ValueError(f"No class is called {missing[0]!r}; {close_names(missing[0], class_names)}.")
+
+
+def _plain(target: Any) -> Any:
+    """Return the class's number in a tensor, as ``scores.argmax()`` returns it, or the target."""
+    whole = isinstance(target, Tensor) and target.ndim == 0 and not target.is_floating_point()
+    return target.item() if whole else target
 
 
 def _is_class(value: object) -> bool:

@@ -140,6 +140,11 @@ def test_errors_of_the_users_code_are_one_sentence(module, function, message, ca
     assert "Traceback" not in output.err
 
 
+def test_a_function_without_its_module_is_refused(module, capsys):
+    assert main(["diagnose", module]) == 2
+    assert f"hookviz: {module!r} is not package.module:function" in capsys.readouterr().err
+
+
 def test_a_module_that_fails_or_exits_on_import_is_reported(module, tmp_path, capsys):
     for number, text in enumerate(["1 / 0", "raise SystemExit(0)", "def"]):
         (tmp_path / f"own_odd_{number}.py").write_text(text)

@@ -474,7 +474,8 @@ class Stream(torch.utils.data.IterableDataset):
             TypeError,
             "type Stream has no inputs with an index",
         ),
-        ({"inputs": "nowhere"}, ValueError, "Missing folder 'nowhere'"),
+        ({"inputs": "nowhere"}, ValueError, "'nowhere' does not exist: give a folder"),
+        ({"inputs": __file__}, ValueError, "py' is not a folder: give a folder with pictures"),
         ({"inputs": [object()]}, ValueError, "a value of type object is not a picture"),
         ({"layers": "conv9"}, ValueError, "No layer of Sequential is called 'conv9'"),
         (

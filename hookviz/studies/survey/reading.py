@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from ...files import check_pictures
 from ...run.errors import first_line
 from ...run.inputs import LOADER_BATCH, ModelInput, is_loader_batch
 from ...run.pictures import load_picture
@@ -39,8 +40,7 @@ class PictureFolder:
 
     def __init__(self, folder: str | PathLike) -> None:
         top = Path(folder)
-        if not top.is_dir():
-            raise ValueError(f"Missing folder {str(folder)!r}: give one with pictures in it.")
+        check_pictures(folder)
         files = sorted(path for path in top.rglob("*") if path.suffix.lower() in ENDINGS)
         if not files:
             raise ValueError(

@@ -352,7 +352,7 @@ class Survey(Tabular, Mapping[Key, LayerSurvey]):
         channels = sum(map(len, self.layers.values()))
         inputs = f"{covered:,} of {length:,} inputs (partial)"
         if self.complete:
-            inputs = f"{length:,} inputs"
+            inputs = counted(length, "input")
         name = self.fingerprint.model
         sizes = f"{counted(len(self), 'layer')}, {counted(channels, 'channel')}"
         facts = [f"Survey of {name}: {sizes}, {inputs}"]
