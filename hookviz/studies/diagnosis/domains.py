@@ -155,6 +155,7 @@ _STATISTICS |= dict.fromkeys(("var", "var_mean"), "variance")
 _SUMMING = {Kind.CONVOLUTION, Kind.PRODUCT, Kind.REDUCTION, Kind.SCAN, Kind.LOSS}
 _SUMMING |= {Kind.RECURRENCE, Kind.ATTENTION, Kind.POOLING}
 _SUMMING_NAMES = {"convolution_backward", "embedding_dense_backward"}
+_SUMMING_NAMES |= {"linalg_det", "linalg_matrix_exp"}
 _SUMMING_NAMES |= {"cdist_forward", "pdist_forward", "fft_r2c", "fft_c2r", "fft_c2c"}
 
 
@@ -164,6 +165,7 @@ class Reason(NamedTuple):
     when: Callable[[Broken], bool]
     words: str
     fix: str
+    overflow: bool = False
 
 
 def infinite(broken: Broken) -> bool:
@@ -173,7 +175,7 @@ def infinite(broken: Broken) -> bool:
 
 def empty(broken: Broken) -> bool:
     """Return whether an input has no values."""
-    return broken.nan and any(0 in each.shape for each in broken.given)
+    return any(0 in each.shape for each in broken.given)
 
 
 def sums(broken: Broken) -> bool:
@@ -183,12 +185,19 @@ def sums(broken: Broken) -> bool:
 
 def too_large(broken: Broken) -> bool:
     """Return whether its type does not hold the result of finite inputs."""
-    if broken.nan or infinite(broken):
+    if broken.nan or infinite(broken) or empty(broken):
         return False
     divisor = broken[_DIVISORS.get(broken.name, "")]
     grows = broken.name in _GROWING and not divisor.low <= 0 <= divisor.high
     grows |= broken.name == "lgamma" and broken["self"].low > 0
     return grows or sums(broken) or (broken.dtype in HALF and broken.kind not in ELEMENTWISE_KINDS)
+
+
+def squares_too_large(broken: Broken) -> bool:
+    """Return whether the type in which a normalization computes does not hold its squares."""
+    given = broken["input"]
+    computed = torch.promote_types(given.dtype, torch.float32)
+    return broken.nan and given.finite and given.magnitude > torch.finfo(computed).max ** 0.5
 
 
 def masked(broken: Broken) -> bool:
@@ -262,7 +271,18 @@ _REASONS: dict[str, list[Reason]] = {
             lambda broken: broken["eps"].low == 0,
             "the variance is 0 and eps is 0: 0 divided by 0",
             "Give the layer a positive eps; the default is 1e-5.",
-        )
+        ),
+        Reason(
+            lambda broken: broken["running_var"].low < 0,
+            "its running variance is negative, and it takes the root",
+            "Reset it with reset_running_stats(), or load another checkpoint.",
+        ),
+        Reason(
+            squares_too_large,
+            "the squares of its input are larger than their type holds",
+            "Make its input smaller: divide it by a constant, or normalize in an earlier layer.",
+            overflow=True,
+        ),
     ],
     "nll_loss_forward nll_loss2d_forward": [
         Reason(
@@ -346,7 +366,7 @@ def _cause(broken: Broken, slope_of: str) -> Cause:
         return Cause(*SLOPES[slope_of])
     for reason in REASONS.get(broken.name, ()):
         if reason.when(broken):
-            return Cause(reason.words, reason.fix)
+            return Cause(reason.words, reason.fix, reason.overflow)
     elementwise = broken.kind in ELEMENTWISE_KINDS
     if too_large(broken):
         what = broken.formula if elementwise else "the result"
