@@ -25,8 +25,8 @@ class Pictures:
 
     classes = ["a", "b", "c"]
 
-    def __init__(self, errors=()):
-        inputs = torch.randint(-2, 3, (LENGTH, 2, 7, 7), generator=torch.manual_seed(3))
+    def __init__(self, errors=(), seed=3):
+        inputs = torch.randint(-2, 3, (LENGTH, 2, 7, 7), generator=torch.manual_seed(seed))
         self.inputs, self.errors = inputs.float(), dict(errors)
 
     def __len__(self):
@@ -338,6 +338,7 @@ class Longer(Pictures):
         ({"model": other_weights}, "the two Sequentials differ in their weights"),
         ({"model": other_stride}, "or in the settings of their layers"),
         ({"inputs": Longer()}, "a Pictures of 41 inputs and a Longer of 40"),
+        ({"inputs": Pictures(seed=4)}, "both of class Pictures, in their first input"),
         ({"transform": torch.neg}, "the transforms differ"),
         ({"layers": "3"}, "they are of different layers"),
         ({"k": 4}, "k differs, 3 and 4"),
@@ -351,6 +352,13 @@ def test_parts_of_a_different_survey_cannot_be_added(changes, message, whole):
     with pytest.raises(ValueError, match="cannot be added: ") as raised:
         whole + other
     assert message in str(raised.value)
+
+
+def test_a_saved_survey_refuses_other_inputs_of_the_same_kind(whole, tmp_path):
+    whole.save(tmp_path / "survey.npz")
+    assert hookviz.load(tmp_path / "survey.npz", Pictures()).dataset is not None
+    with pytest.raises(ValueError, match="not the one of the survey: .* in their first input"):
+        hookviz.load(tmp_path / "survey.npz", Pictures(seed=4))
 
 
 def test_an_interrupt_returns_the_inputs_so_far(whole, tmp_path):

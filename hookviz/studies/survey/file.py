@@ -33,7 +33,7 @@ import torch
 from .fingerprint import Fingerprint
 from .running import BINS, LayerStatistics, SurveyedRun
 
-FORMAT = "hookviz survey 4"
+FORMAT = "hookviz survey 5"
 _PLAIN = ("left_out", "class_names", "fields")
 
 

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.select import type_name
+from ...hooking.tensors import tensors
+from ...run.inputs import ModelInput
 from ...run.state import preserved_state
 
 
@@ -25,6 +27,7 @@ class Fingerprint:
     length: int  #: number of inputs
     names: str  #: checksum of the inputs' names, such as those of files; empty without names
     transform: str  #: what makes an input of an item, by its name or repr
+    first: str  #: checksum of the first input, as the model takes it; empty if it cannot be read
     layers: tuple[str, ...]
     k: int  #: number of inputs that are kept for each channel
 
@@ -37,24 +40,32 @@ def model_marks(model: nn.Module) -> dict[str, Any]:
     for name, tensor in model.state_dict().items():
         checksum = zlib.crc32(_bytes(name), checksum)
         if isinstance(tensor, Tensor) and not tensor.is_meta:
-            values = tensor.detach().dequantize() if tensor.is_quantized else tensor.detach()
-            content = values.cpu().contiguous().flatten().view(torch.uint8)
-            checksum = zlib.crc32(content.numpy().data, checksum)
+            checksum = _add(tensor, checksum)
     return {"model": type_name(model), "weights": f"{checksum:08x}"}
+
+
+def _add(tensor: Tensor, checksum: int) -> int:
+    values = tensor.detach().dequantize() if tensor.is_quantized else tensor.detach()
+    content = values.cpu().contiguous().flatten().view(torch.uint8)
+    return zlib.crc32(content.numpy().data, checksum)
 
 
 def _bytes(text: str) -> bytes:
     return text.encode(errors="surrogatepass")  # a name may contain half of a surrogate pair
 
 
-def data_marks(data: Any, transform: Any) -> dict[str, Any]:
-    """Return the data set's part of a fingerprint."""
-    names = names_of(data)
+def data_marks(data: Any, transform: Any, first: ModelInput) -> dict[str, Any]:
+    """Return the data set's part of a fingerprint; ``first`` is its first input."""
+    names, checksum = names_of(data), 0
+    # Lists and tensors have neither names nor files, only content. One input of it is cheap.
+    for tensor in (given := tensors(first.args, first.kwargs)):
+        checksum = _add(tensor, checksum)
     return {
         "data": type(data).__name__,
         "length": len(data),
         "names": f"{zlib.crc32(json.dumps(names).encode()):08x}" if names else "",
         "transform": _described(transform),
+        "first": f"{checksum:08x}" if given else "",
     }
 
 
@@ -64,8 +75,9 @@ _DIFFERENCES = {
     "weights": "the two {a.model}s differ in their weights or in the settings of their layers",
     "data": _DATA,
     "length": _DATA,
-    "names": "the data sets differ, both {a.data}s, in the names of their inputs",
+    "names": "the data sets differ, both of class {a.data}, in the names of their inputs",
     "transform": "the transforms differ, {a.transform!r} and {b.transform!r}",
+    "first": "the data sets differ, both of class {a.data}, in their first input as transformed",
     "layers": "they are of different layers",
     "k": "k differs, {a.k} and {b.k}",
 }

@@ -140,7 +140,8 @@ def survey(
     names = class_names if class_names is not None else getattr(data, "classes", None)
     reader = Reader(data, session.model, weights, transform)
     layer_names = tuple(names[0] for names in chosen.values())
-    marks = model_marks(session.model) | data_marks(data, reader.rule)
+    first = reader.read(range(1)).inputs
+    marks = model_marks(session.model) | data_marks(data, reader.rule, first)
     found = Survey(
         Fingerprint(**marks, layers=layer_names, k=k),
         layers={},
@@ -148,7 +149,7 @@ def survey(
         unread={},
         left_out={},
         class_names=class_names_of(session.model, weights, names),
-        fields=_fields(model, list(chosen), reader),
+        fields=_fields(model, list(chosen), first),
         reader=reader,
     )
     hooks = SurveyHooks(session, chosen, found)
@@ -194,12 +195,13 @@ def _spans(length: int, batch_size: int, shard: tuple[int, int] | None) -> list[
     return spans[len(spans) * part // parts : len(spans) * (part + 1) // parts]
 
 
-def _fields(model: nn.Module, layers: list[nn.Module], reader: Reader) -> dict[str, dict[str, Any]]:
+def _fields(
+    model: nn.Module, layers: list[nn.Module], first: ModelInput
+) -> dict[str, dict[str, Any]]:
     """Return the receptive fields of each layer's positions, in the form of `RULE`."""
-    first = reader.read(range(1))
-    if first.unread:
+    if not tensors(first.args, first.kwargs):  # it cannot be read
         return {}
-    inputs = as_the_model_takes(first.inputs, unwrapped(model)[0])
+    inputs = as_the_model_takes(first, unwrapped(model)[0])
     try:
         found: Any = receptive_field(model, inputs, layers, call=0)
     except (ValueError, TransformError):  # such as words: the survey itself can do without

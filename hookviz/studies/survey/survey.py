@@ -384,8 +384,9 @@ def with_data(
     """Return the survey with its data set; raise if the data set is a different one."""
     data = as_data_set(inputs)
     reader = Reader(data, model, None, transform)
-    marks = data_marks(data, reader.rule) | ({} if model is None else model_marks(model))
     reader.check()
+    marks = data_marks(data, reader.rule, reader.read(range(1)).inputs)
+    marks |= {} if model is None else model_marks(model)
     if isinstance(reader.rule, ValueError):  # the transform is unknown, and tensors need none
         del marks["transform"]
     if why := differences(survey.fingerprint, replace(survey.fingerprint, **marks)):
