@@ -703,7 +703,7 @@ RIGHT = {
     9: [on_every_leaf],
     11: [{8, 37, 46, 24, 42}, list(np.array([8, 37, 46, 24, 42]))],
     12: [patched_scores],
-    13: [clipped],
+    13: [clipped, lambda net, x: dict(reversed(clipped(net, x).items()))],
     15: [products()],
 }
 
