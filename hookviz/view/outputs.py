@@ -344,9 +344,16 @@ def _best(rows: Rows, names: Sequence[str]) -> list[OutputBox]:
 
 
 def class_name(index: int, class_names: Sequence[str], classes: bool = True) -> str:
-    """Return the name of a class, or its number in words; `classes` as `are_classes` says."""
-    number = f"class {index}" if classes else f"output {index}"
-    return class_names[index] if index < len(class_names) else number
+    """Return a distinct name of a class, or its number in words; `classes` as `are_classes` says.
+
+    >>> names = ["crane", "moon", "crane"]  # ImageNet has two classes of that name
+    >>> [class_name(number, names) for number in range(4)]
+    ['crane (0)', 'moon', 'crane (2)', 'class 3']
+    """
+    if index >= len(class_names):
+        return f"class {index}" if classes else f"output {index}"
+    name = class_names[index]
+    return f"{name} ({index})" if class_names.count(name) > 1 else name
 
 
 # For the browser and the page

@@ -173,14 +173,13 @@ def are_classes(model: nn.Module, logits: Tensor | None, class_names: Sequence[s
 
 
 def class_labels(count: int, class_names: Sequence[str], classes: bool = True) -> list[str]:
-    """Return a distinct name for each class, for a menu.
+    """Return `class_name` of each class, for a menu.
 
-    Examples
-    --------
     >>> class_labels(4, ["crane", "moon", "crane"])
     ['crane (0)', 'moon', 'crane (2)', 'class 3']
     """
-    names = [class_name(index, class_names, classes) for index in range(count)]
+    known = class_names[:count]
+    names = [*known, *(class_name(i, (), classes) for i in range(len(known), count))]
     often = Counter(names)
     return [f"{name} ({i})" if often[name] > 1 else name for i, name in enumerate(names)]
 

@@ -311,7 +311,8 @@ def test_a_name_of_several_classes_is_refused_as_a_target():
         explorer.target = "crane"
     for number in (0, 1):
         explorer.target = number
-        assert explorer.frame.target == "crane" and explorer.settings()["target"] == number
+        assert explorer.frame.target == f"crane ({number})"
+        assert explorer.settings()["target"] == number
 
 
 def gradient_of(explorer):
