@@ -21,8 +21,9 @@ def photo(tmp_path):
 def test_page_writes_a_page_of_the_demo_model(tmp_path, capsys):
     out = tmp_path / "view.html"
     arguments = ["page", "--demo", "-o", str(out), "--layers", "layer3.*", "--title", "Demo"]
-    assert main([*arguments, "--target", "fish"]) == 0
+    assert main([*arguments, "--target", "fish", "--max-bytes", "2e6"]) == 0
     page = out.read_text(encoding="utf-8")
+    assert len(page.encode()) <= 2_000_000
     assert "<title>Demo</title>" in page and '"target":{"name":"fish","number":2,' in page
     output = capsys.readouterr()
     assert output.out == "" and "16 layers" in output.err
@@ -117,6 +118,7 @@ def test_help_contains_examples(capsys):
     assert ended.value.code == 0
     text = capsys.readouterr().out
     assert "hookviz page --demo" in text and "timm:convnext_tiny" in text
+    assert "--max-bytes" in text and "inputs" in text
 
 
 def test_errors_in_a_terminal_have_no_traceback(tmp_path):

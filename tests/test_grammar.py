@@ -6,8 +6,7 @@ import re
 import pytest
 
 import hookviz
-from hookviz.__main__ import main
-from hookviz.view.settings import SETTINGS
+from hookviz.view.settings import SETTINGS, WRITTEN
 
 ROOMS = hookviz, hookviz.attribution, hookviz.edits, hookviz.metrics
 FUNCTIONS = {
@@ -67,20 +66,10 @@ def test_weights_transform_and_class_names_have_one_order(name):
 
 def test_every_setting_is_in_the_signature_of_explore():
     known = parameters(hookviz.explore)
-    assert set(SETTINGS) < set(known)
+    assert {*SETTINGS, *WRITTEN} < set(known)
     assert VARIABLE not in {each.kind for each in known.values()}
     with pytest.raises(TypeError, match="Unknown setting 'colour'"):
         hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], colour="red")
-
-
-def test_max_bytes_is_accepted_by_the_command_line(capsys, tmp_path):
-    with pytest.raises(SystemExit):
-        main(["page", "--help"])
-    said = capsys.readouterr().out
-    assert "--max-bytes" in said and "inputs" in said
-    path = tmp_path / "page.html"
-    assert main(["page", "--demo", "--max-bytes", "2e6", "-o", str(path)]) == 0
-    assert path.stat().st_size <= 2_000_000
 
 
 DEFAULTS = {"call": -1, "sample": 0, "position": None}

@@ -31,12 +31,10 @@ WORDS = SMALL | {"vocab_size": 50, "max_position_embeddings": 16}
 MODELS = {
     "BertModel": (WORDS, "encoder.layer.0.attention.self"),
     "ViTModel": (PATCHES, None),
-    "DeiTModel": (PATCHES, None),
     "Dinov2WithRegistersModel": (PATCHES | {"num_register_tokens": 3}, None),
     "CLIPVisionModel": (PATCHES, None),
     "SiglipVisionModel": (PATCHES, None),
     "LlamaModel": (WORDS | {"num_key_value_heads": 2, "head_dim": 8}, "layers.0.self_attn"),
-    "Qwen2Model": (WORDS | {"num_key_value_heads": 1}, "layers.0.self_attn"),
     "GPT2Model": ({"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 50}, "h.0.attn"),
     "DistilBertModel": (
         {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "vocab_size": 50},

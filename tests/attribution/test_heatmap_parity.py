@@ -1,10 +1,9 @@
-"""Heatmaps compared with captum, pytorch-grad-cam and torchcam.
+"""Heatmaps compared with captum and pytorch-grad-cam.
 
 These libraries capture a layer's output after in-place operations have overwritten it. Their
 formulas therefore get the activation and gradient of hookviz, which test_capture_exact.py checks.
 Where a library captures correctly, its whole run is compared, too. All of them take the positive
-part of every map, and torchcam and pytorch-grad-cam scale it to 0..1: most tests compare the maps
-before that step, and one the final maps.
+part of every map, and pytorch-grad-cam scales it to 0..1: the maps are compared before that step.
 """
 
 import functools
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 import pytorch_grad_cam
 import torch
-import torchcam.methods
 import torchvision
 from captum.attr import LayerActivation, LayerGradCam, LayerGradientXActivation
 from heavy import heavy_but
@@ -51,7 +49,6 @@ LAYERS = {
     ),
 }
 MODELS = tuple(LAYERS)
-PLAIN = tuple(name for name in MODELS if name != "vgg11")
 
 GRAD_CAM = {
     "gradcam": pytorch_grad_cam.GradCAM,
@@ -62,7 +59,6 @@ GRAD_CAM = {
     "eigencam": pytorch_grad_cam.EigenCAM,
     "eigengradcam": pytorch_grad_cam.EigenGradCAM,
 }
-TORCHCAM = {"gradcam": "GradCAM", "xgradcam": "XGradCAM", "layercam": "LayerCAM"}
 SIGNED = ("hirescam", "eigencam", "eigengradcam", "gradient", "activation")
 EIGEN = ("eigencam", "eigengradcam")
 
@@ -181,25 +177,6 @@ def test_maps_equal_a_run_of_captum(name, method):
     for layer, record in captured(name).items():
         ours, theirs = hookviz.heatmap(record, method), captum_map(method, name, layer)
         assert difference(ours, theirs) < TOLERANCE, layer
-
-
-# Without XGradCAM of MobileNet: its activations are as small as the constant that torchcam adds.
-RUNS = [(name, method) for name in PLAIN for method in TORCHCAM]
-RUNS.remove(("mobilenet_v3_small", "xgradcam"))
-
-
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [pytest.param(*run, marks=[pytest.mark.heavy] * (run[0] != "resnet18")) for run in RUNS],
-)
-def test_maps_equal_a_run_of_torchcam(name, method):
-    model, image = network(name)
-    layers = list(LAYERS[name])
-    with torchcam.methods.__dict__[TORCHCAM[method]](model, layers) as cam:
-        theirs = cam(CLASS, model(image.clone().requires_grad_()), normalized=False)
-    for layer, their in zip(layers, theirs, strict=True):
-        ours = hookviz.heatmap(captured(name)[layer], method)
-        assert difference(ours, their) < TOLERANCE, layer
 
 
 def scaled(maps, size=None):

@@ -4,29 +4,16 @@ import math
 from contextlib import contextmanager
 
 import pytest
-import pytorch_grad_cam
-import pytorch_grad_cam.base_cam
 import torch
-import torchvision
 from architectures import model_of
-from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
 from torch import nn
 from torch.nn import functional
 
-import hookviz
 from hookviz.attribution.perturbation import ablationcam, occlusion, scorecam
-from hookviz.run.inputs import prepare_input
 
 METHODS = [scorecam, ablationcam]
-DEMO = hookviz.demo_model().double()  # in float64, the order of a sum does not matter
-PICTURES = hookviz.demo_images()
 CONVOLUTION = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 POOL = {1: nn.AdaptiveAvgPool1d, 2: nn.AdaptiveAvgPool2d, 3: nn.AdaptiveAvgPool3d}
-
-
-def half_as_large(number):
-    """Return a picture at half size: the methods run the model once per channel."""
-    return prepare_input(PICTURES[number], DEMO).args[0][..., ::2, ::2].double()
 
 
 def small_net(spatial=2):
@@ -165,63 +152,6 @@ def test_maps_equal_those_of_a_slow_loop(method, layer, spatial):
     model.eval()
     torch.testing.assert_close(found, slowly(method, model, x, layer, tops))
     torch.testing.assert_close(method(model, x, layer, 1), slowly(method, model, x, layer, [1, 1]))
-
-
-# Against pytorch-grad-cam
-
-
-@pytest.fixture(scope="module")
-def resnet():
-    torch.manual_seed(1)
-    return torchvision.models.resnet18().eval().double()
-
-
-@pytest.fixture
-def raw_peer(monkeypatch):
-    """Return pytorch-grad-cam's raw map: not scaled to 0..1, not upsampled, no progress bars."""
-    monkeypatch.setattr(pytorch_grad_cam.base_cam, "scale_cam_image", lambda cam, size=None: cam)
-    monkeypatch.setattr("tqdm.tqdm", lambda values, **_: values)
-
-    def peer(kind, model, x, layer, targets):
-        with getattr(pytorch_grad_cam, kind)(model, [model.get_submodule(layer)]) as cam:
-            return torch.from_numpy(cam(x, [ClassifierOutputTarget(each) for each in targets]))
-
-    return peer
-
-
-def assert_close(found, expected):
-    assert expected.max() > 0
-    torch.testing.assert_close(found, expected, atol=1e-4 * expected.max().item(), rtol=0)
-
-
-DEEPER = [pytest.param(each, marks=pytest.mark.heavy) for each in ("demo layer3", "resnet layer2")]
-
-
-@pytest.fixture(params=["demo stem", *DEEPER])
-def case(request, resnet):
-    """Return a model, an input, the name of a layer with a final ReLU, and the samples' classes."""
-    name, layer = request.param.split()
-    if name == "demo":
-        x = torch.cat([half_as_large(number) for number in (3, 20)])
-        return DEMO, x, layer, DEMO(x).argmax(1).tolist()
-    torch.manual_seed(0)
-    x = torch.randn(1, 3, 32, 32, dtype=torch.float64)
-    return resnet, x, layer, resnet(x).argmax(1).tolist()
-
-
-def test_ablationcam_equals_pytorch_grad_cam_after_a_relu(case, raw_peer):
-    model, x, layer, tops = case
-    assert model(x).amax(1).min() > 0  # pytorch-grad-cam divides by the signed score
-    assert_close(ablationcam(model, x, layer), raw_peer("AblationCAM", model, x, layer, tops))
-
-
-def test_scorecam_equals_pytorch_grad_cam_without_aligned_corners(case, raw_peer, monkeypatch):
-    def upsample(size):
-        return nn.Upsample(size=size, mode="bilinear", align_corners=False)
-
-    model, x, layer, tops = case
-    monkeypatch.setattr(torch.nn, "UpsamplingBilinear2d", upsample)
-    assert_close(scorecam(model, x, layer), raw_peer("ScoreCAM", model, x, layer, tops))
 
 
 # Targets, layers and inputs

@@ -39,12 +39,6 @@ PNET = """class PNet(nn.Module):
 model = PNet().eval()
 x = torch.rand(1, 3, 60, 48)
 explorer = hookviz.explore(model, x, layer='conv3')"""
-DETECTS = """from torchvision.models import detection as zoo
-model = zoo.fasterrcnn_mobilenet_v3_large_320_fpn(
-    weights=None, weights_backbone=None, box_score_thresh=0.0, min_size=112, max_size=112,
-    rpn_post_nms_top_n_test=12, box_detections_per_img=6).eval()
-picture = hookviz.attribution.prepare_input(hookviz.demo_images()[6], hookviz.demo_model()).args[0]
-explorer = hookviz.explore(model, [picture[0]], layers='backbone.body.4*')"""
 
 
 @pytest.fixture
@@ -118,24 +112,6 @@ def test_a_click_in_a_face_map_is_the_target(opened):
     assert notebook.errors == []
 
 
-def test_a_click_on_a_box_of_a_detector_is_the_target(opened):
-    notebook, app, said = opened(DETECTS)
-    boxes = app.locator(".hv-input .hv-box")
-    expect(boxes).to_have_count(6)
-    bars = app.locator(".hv-prediction")
-    expect(bars).to_have_count(6)
-    bars.nth(2).click()
-    expect(said).to_contain_text('output[0]["scores"][2] |')
-    expect(app).to_contain_text("gradient of box 3")
-    expect(bars.nth(2)).to_have_attribute("aria-pressed", "true")
-    first = app.locator('.hv-box[data-place="0"]')
-    first.locator("span").click()
-    expect(said).to_contain_text('output[0]["scores"][0] |')
-    first.locator("span").click(modifiers=["Shift"])
-    expect(first).to_have_attribute("aria-pressed", "true")
-    assert notebook.errors == []
-
-
 POSES = """class Poses(nn.Module):
     def __init__(self):
         super().__init__()
@@ -160,9 +136,20 @@ PLACES = """all => all.map((each) => {
 })"""
 
 
-@pytest.mark.heavy
-def test_a_click_on_a_keypoint_is_the_target(opened):
+def test_a_click_on_a_box_or_a_keypoint_is_the_target(opened):
     notebook, app, said = opened(POSES)
+    bars = app.locator(".hv-prediction")
+    expect(app.locator(".hv-input .hv-box")).to_have_count(2)
+    expect(bars).to_have_count(2)
+    bars.nth(1).click()
+    expect(said).to_contain_text('output[0]["scores"][')
+    expect(app).to_contain_text("gradient of box 2")
+    expect(bars.nth(1)).to_have_attribute("aria-pressed", "true")
+    first = app.locator('.hv-box[data-place="0"]')
+    first.locator("span").click()
+    expect(said).to_contain_text('output[0]["scores"][0] |')
+    first.locator("span").click(modifiers=["Shift"])
+    expect(first).to_have_attribute("aria-pressed", "true")
     points = app.locator(".hv-input button.hv-point")
     expect(points).to_have_count(4)
     places = dict(points.evaluate_all(PLACES))

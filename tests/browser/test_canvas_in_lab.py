@@ -80,11 +80,9 @@ def test_the_canvas_replaces_the_core_widgets_and_updates_the_traits(open_notebo
     expect(slider).to_have_attribute("aria-valuetext", "channel 5 of 24")
 
     page.keyboard.press("ArrowDown")
-    twin.layer = "layer1.0.conv1"
-    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), "the next layer")
     app.locator(".hv-tile").nth(17).click()
-    twin.channel = 17
-    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), "the tile")
+    twin.layer, twin.channel = "layer1.0.conv1", 17
+    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), "the tile of the next layer")
     expect(said).to_contain_text("layer1.0.conv1 17")
 
     record = twin.cache["layer1.0.conv1"]

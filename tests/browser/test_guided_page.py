@@ -167,7 +167,7 @@ def test_each_step_opens_its_view_and_a_click_answers_a_position_question(shown)
     expect(verdict).to_contain_text("✓ right")
 
 
-def test_present_enlarges_the_view(written, shown):
+def test_present_enlarges_the_view_also_where_full_screen_is_refused(written, shown):
     page = shown(written)
     button = page.get_by_role("button", name="present")
     page.locator(".hv-tile").first.wait_for()
@@ -186,12 +186,7 @@ def test_present_enlarges_the_view(written, shown):
     expect(predictions).to_be_visible()
     expect(button).to_have_attribute("aria-pressed", "false")
 
-
-def test_escape_leaves_the_presentation_where_full_screen_is_refused(written, shown):
-    page = shown(written)
     page.evaluate("() => { Element.prototype.requestFullscreen = () => Promise.reject(); }")
-    page.locator(".hv-tile").first.wait_for()
-    button, predictions = page.get_by_role("button", name="present"), page.locator(".hv-answers")
     button.click()
     expect(predictions).to_be_hidden()
     page.keyboard.press("Escape")

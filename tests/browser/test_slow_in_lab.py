@@ -115,25 +115,6 @@ def test_held_keys_and_changes_of_class_do_not_move_the_view_back(shown):
     assert held == sorted(held), went
 
 
-@pytest.mark.heavy  # moves_test.js tests the order of requests
-def test_the_last_of_many_clicked_classes_wins(shown):
-    """A clicked bar is marked immediately, and a pending request is replaced by a later one."""
-    notebook, app, said = shown
-    bars = app.locator(".hv-prediction")
-    numbers = [int(each.get_attribute("data-number")) for each in bars.all()]
-    with delayed(notebook.page, 150):
-        notebook.page.evaluate("() => { globalThis.looking = 0; }")
-        pressed = []
-        for place in (1, 2, 3, 4, 1, 2, 3):
-            bars.nth(place).click()
-            next_frame(notebook.page)
-            pressed.append(bars.nth(place).get_attribute("aria-pressed"))
-        assert pressed == ["true"] * 7  # immediately, before any answer
-        wait_for(lambda: f" {numbers[3]} 0." in said.inner_text(), "the last class")
-        notebook.settle()
-        assert bars.nth(3).get_attribute("aria-pressed") == "true"
-
-
 def test_a_change_by_python_and_one_by_the_browser_are_both_kept(open_notebook):
     """Python sets the colours while the browser changes the channel."""
     button = "b = ipywidgets.Button(description='python sets colours')\n"

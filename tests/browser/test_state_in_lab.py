@@ -7,8 +7,6 @@ from face import open_drawer
 from front_end import WIDGETS, wait_for
 from playwright.sync_api import expect
 
-import hookviz
-
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 
 PICTURES = "hookviz.demo_images()"
@@ -26,23 +24,6 @@ said"""
 @pytest.fixture
 def canvas(open_canvas):
     return open_canvas("import hookviz, ipywidgets", MAKE, "explorer", TELL)
-
-
-@pytest.mark.heavy  # test_page_by_hand.py holds keys, test_state.py has the strongest channel
-def test_quick_key_presses_end_at_the_last_layer_and_its_strongest_channel(canvas):
-    """Press ten keys that step over layers not loaded yet."""
-    notebook, app = canvas
-    page, slider = notebook.page, app.get_by_role("slider", name="layer", exact=True)
-    expect(app).to_contain_text("contributes most to")
-    layers = list(hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6]).cache)
-    wanted = max(int(slider.input_value()) - 10, 0)
-    app.locator(".hv-tile").first.click()
-    for _ in range(10):
-        page.keyboard.press("ArrowUp")
-    said = page.locator(".said")
-    expect(said).to_contain_text(f"{layers[wanted]} True")
-    assert slider.input_value() == str(wanted)
-    assert notebook.errors == []
 
 
 def test_undo_and_redo_go_through_layers_channels_targets_and_edits(canvas):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_end import CANVAS_ON, WIDGETS, wait_for, wait_for_names
+from front_end import wait_for, wait_for_names
 from playwright.sync_api import expect
 
 from hookviz.draw.mosaic import data_url
@@ -62,22 +62,6 @@ def test_a_survey_is_shown_beside_the_core_widgets_and_alone(open_notebook, surv
     alone.get_by_label("order of the channels").select_option("purity")
     first = survey["layer3.1.conv2"].order("purity")[0]
     wait_for(lambda: cards.first.get_attribute("aria-label") == f"channel {first}", "the purest")
-    assert notebook.errors == []
-
-
-@pytest.mark.heavy  # test_survey_shown.py has the same row without a browser
-@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_a_survey_is_shown_beside_the_canvas(open_notebook, survey):
-    notebook = open_notebook([CANVAS_ON, MAKE, SHOW])
-    page, row = notebook.page, notebook.page.locator(".pieces img")
-    page.locator(".hookviz-app .hv-tile").first.wait_for()
-    page.get_by_role("slider", name="channel").focus()
-    for _ in range(3):
-        page.keyboard.press("ArrowRight")
-    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 18)), "the third one's")
-    row.first.scroll_into_view_if_needed()
-    widths = "all => all.map((each) => each.getBoundingClientRect().width)"
-    wait_for(lambda: min(row.evaluate_all(widths), default=0) > 90, "pictures of this size")
     assert notebook.errors == []
 
 

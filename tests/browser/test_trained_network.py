@@ -9,13 +9,11 @@ import pytest
 import torch
 import torchvision
 from face import choose
-from front_end import canvas_pixels, next_frame, point, wait_for
+from front_end import canvas_pixels, next_frame, wait_for
 from playwright.sync_api import expect
 
 import hookviz
 from hookviz.draw.colours import palette, to_levels
-
-EYE = (0.35, 0.3)  # position in the picture, as fractions of height and width
 
 
 @pytest.fixture(scope="module")
@@ -157,27 +155,3 @@ def test_a_page_has_the_maps_after_the_activation(shown):
         colours = palette(panel.cmap)[to_levels(panel.values, panel.low, panel.high)]
         canvas = page.locator(f".hv-{name} canvas.hv-map")
         wait_for(lambda c=canvas, w=colours: np.array_equal(canvas_pixels(c), w), name)
-
-
-@pytest.mark.heavy
-def test_the_channel_with_the_highest_contrast_at_the_eye_is_found(chrome, cat):
-    """Click the cat's eye and press b to show the channel farthest above its mean there."""
-    path, explorer = cat
-    page = chrome.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
-    page.goto(path.as_uri())
-    page.locator(".hv-tile").first.wait_for()
-    page.keyboard.press("b")  # no position is chosen or under the pointer
-    expect(page.locator(".hv-heading")).to_contain_text("by channel number: click a position first")
-    point(page.locator(".hv-input .hv-frame"), *EYE, click=True)
-    page.keyboard.press("b")
-    maps = explorer.cache[explorer.layer].activation[0].numpy()
-    row, column = (int(share * size) for share, size in zip(EYE, maps.shape[1:], strict=True))
-    flat = maps.reshape(len(maps), -1).astype(np.float64)
-    deviations = flat.std(1)
-    deviations[deviations == 0] = 1
-    here = (maps[:, row, column] - flat.mean(1)) / deviations
-    expect(page.locator(".hv-number-now").first).to_have_text(str(here.argmax()))
-    expect(page.locator(".hv-by")).to_contain_text(f"rank 1 of {len(here)}")
-    tiles = page.locator(".hv-tile").evaluate_all("all => all.map((each) => each.dataset.channel)")
-    assert (np.diff(here[[int(each) for each in tiles]]) <= 1e-6).all()
-    page.close()

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import torch
 from face import find_layer, open_drawer
-from front_end import next_frame, point, wait_for
+from front_end import point, wait_for
 from playwright.sync_api import expect
 from torch import nn
 
@@ -77,28 +77,6 @@ def check(why, model, x):
     total = sum(terms.values()) + sum(v for n, v in rows.items() if "channel" not in n)
     assert total == pytest.approx(float(wanted.by_channel.sum()), rel=1e-9, abs=1e-9)
     return wanted
-
-
-@pytest.mark.heavy
-def test_focusing_the_strip_below_the_terms_scrolls_it_into_view(shown):
-    page = shown(written())
-    page.set_viewport_size({"width": 1280, "height": 600})
-    why = opened(page)
-    value_and_terms(why)
-    strip = page.locator(".hv-strip").filter(has=page.locator(".hv-thumbs")).last
-    inside = """(strip) => strip.checkVisibility() &&
-      strip.getBoundingClientRect().bottom <= innerHeight + 1"""
-    for close in (False, True, False):
-        page.keyboard.press("a")
-        if close:
-            strip.wait_for(state="hidden")
-            page.evaluate("scrollTo(0, 0)")
-        else:
-            wait_for(lambda: strip.evaluate(inside), "the strip in view")
-    page.evaluate("scrollTo(0, 0)")
-    page.keyboard.press("ArrowRight")  # only the key press scrolls to the strip
-    next_frame(page)
-    assert not strip.evaluate(inside)
 
 
 def test_the_formula_names_the_operations_that_follow(shown):

@@ -152,16 +152,6 @@ def test_without_a_gradient_only_other_heatmaps_are_shown():
     assert explorer.frame.overlay is not None
 
 
-def test_a_users_method_can_be_shown(explorer, monkeypatch):
-    own = {"two": lambda activation, gradient: activation.amax(1), "one": lambda a: a.amax(1)}
-    exact = explorer.cache["layer3.1.conv2"].activation[0].amax(0).numpy()
-    for name, function in own.items():
-        monkeypatch.setitem(hookviz.attribution.HEATMAPS, name, function)
-        explorer.heatmap = name
-        assert np.array_equal(explorer.frame.heatmap, exact)
-    explorer.heatmap = "gradcam"
-
-
 def test_heatmaps_of_signals_and_volumes():
     net = nn.Sequential(nn.Conv1d(2, 8, 5), nn.AdaptiveAvgPool1d(1), nn.Flatten())
     signal = hookviz.explore(net, torch.randn(2, 2, 60))

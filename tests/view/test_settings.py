@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import hookviz
 from hookviz import output
 from hookviz.view.layer import SCORE_DROP
-from hookviz.view.settings import CMAPS, PRODUCT, SETTINGS, SHOWN_RUNS, WRITTEN, choices
+from hookviz.view.settings import CMAPS, PRODUCT, SETTINGS, SHOWN_RUNS, choices
 
 NAMES = ["ball", "moon", "half - moon", "star"]
 
@@ -221,12 +221,6 @@ def test_unknown_settings_and_conflicting_positions_are_refused():
             hookviz.explore(model, image, **{old: 1})
     with pytest.raises(ValueError, match="place= and position= are the same: give only one"):
         hookviz.explore(model, image, place=(0.5, 0.5), position=(0, 0))
-
-
-def test_explore_has_an_argument_for_every_setting():
-    import inspect
-
-    assert {*WRITTEN} <= set(inspect.signature(hookviz.explore).parameters)
 
 
 def test_saved_settings_become_the_steps_of_a_page(explorer):
