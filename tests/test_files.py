@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from demo import explore_demo
 from matplotlib.figure import Figure
 from torch import nn
 
@@ -25,7 +26,7 @@ PACKAGE = Path(hookviz.__file__).parent
 
 @pytest.fixture(scope="module")
 def explorer():
-    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layers="layer3.*")
+    made = explore_demo(layers="layer3.*")
     yield made
     made.close()
 

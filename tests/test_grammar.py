@@ -4,6 +4,7 @@ import inspect
 import re
 
 import pytest
+from demo import explore_demo
 
 import hookviz
 from hookviz.view.settings import SETTINGS, WRITTEN
@@ -69,7 +70,7 @@ def test_every_setting_is_in_the_signature_of_explore():
     assert {*SETTINGS, *WRITTEN} < set(known)
     assert VARIABLE not in {each.kind for each in known.values()}
     with pytest.raises(TypeError, match="Unknown setting 'colour'"):
-        hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], colour="red")
+        explore_demo(0, colour="red")
 
 
 DEFAULTS = {"call": -1, "sample": 0, "position": None}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from chromium import FLAGS, executable
 from classic import Classic, ClassicNotebook
+from demo import explore_demo
 from front_end import (
     CANVAS_ON,
     DELAY,
@@ -18,6 +19,7 @@ from front_end import (
     WIDGETS,
     OpenNotebook,
     nothing_wrong,
+    wait_for_tiles,
     write_notebook,
 )
 from lab import Lab, Tab
@@ -155,9 +157,7 @@ def explorer():
 
 def demo_explorer():
     """Return an explorer of some layers: a page of all is twice as large and opens half as fast."""
-    return hookviz.explore(
-        hookviz.demo_model(),
-        hookviz.demo_images()[6],
+    return explore_demo(
         layers="layer[23].*conv?",
         layer="layer2.0.conv1",
         channel=4,
@@ -233,7 +233,10 @@ def open_notebook(lab, browser, failed, shoot):
     opened: list[OpenNotebook] = []
 
     def open_it(notebook):
-        """Run a notebook, or a list of cells, in a kernel without names, widgets and patches."""
+        """Run a notebook, or a list of cells, in a kernel without names, widgets and patches.
+
+        At the end, any error that the test has not cleared from `errors` is a failure.
+        """
         path = lab.files / f"n{len(list(lab.files.iterdir()))}.ipynb"
         if isinstance(notebook, Path):
             path.write_text(notebook.read_text())
@@ -251,6 +254,7 @@ def open_notebook(lab, browser, failed, shoot):
         return
     for notebook in opened:
         notebook.close()
+    assert [error for notebook in opened for error in notebook.errors] == []
 
 
 @pytest.fixture
@@ -260,7 +264,7 @@ def open_canvas(open_notebook):
     def opened(*cells, first=CANVAS_ON):
         notebook = open_notebook([first, *cells])
         app = notebook.page.locator(".hookviz-app")
-        app.locator(".hv-tile").first.wait_for()
+        wait_for_tiles(app)
         return notebook, app
 
     return opened

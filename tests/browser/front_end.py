@@ -22,6 +22,7 @@ from typing import Any
 import ipywidgets
 import nbformat
 import numpy as np
+import pytest
 from jupyter_client import BlockingKernelClient
 from kernel_files import FOLDER
 from playwright.sync_api import ConsoleMessage, Locator, Page, Position, ViewportSize
@@ -35,6 +36,7 @@ PLAIN_MAP = 'img.smooth[alt*="channel "]:not([alt^="gradient"]):visible'
 # other ports, and servers keep listening on the first ones. Sockets of files have no ports.
 SOCKETS = {"KernelManager.transport": "ipc"} if FOLDER else {}
 WIDGETS = int(ipywidgets.__version__.partition(".")[0])  # 7 or 8
+needs_canvas = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 
 
 # Like `python -m`, without the URL grammar that tests/conftest.py leaves out.
@@ -241,6 +243,11 @@ def wait_for(done: Callable[[], Any], what: str = "a condition", seconds: float 
         assert time.monotonic() < end, f"{what} did not happen within {seconds} s"
         time.sleep(0.03)
     return result
+
+
+def wait_for_tiles(app: Page | Locator) -> None:
+    """Wait until an explorer has drawn the channels of its layer."""
+    app.locator(".hv-tile").first.wait_for()
 
 
 def point(frame: Locator, down: float, right: float, click: bool = False, **how: Any) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from face import open_drawer
-from front_end import WIDGETS, numeral, point, wait_for
+from front_end import needs_canvas, numeral, point, wait_for
 from playwright.sync_api import expect
 
 MAKE = (
@@ -37,7 +36,7 @@ def read(app, name, where):
     return round(numeral(shown.get(name, "")), 4)
 
 
-@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+@needs_canvas
 def test_a_head_shows_the_weights_of_the_clicked_query_and_can_be_switched_off(open_canvas):
     notebook, app = open_canvas(MAKE)
     page = notebook.page
@@ -58,4 +57,3 @@ def test_a_head_shows_the_weights_of_the_clicked_query_and_can_be_switched_off(o
     expect(chip).to_have_text(re.compile("heads, head 1: off ✕$"))
     assert chip.evaluate("chip => chip.scrollWidth <= chip.clientWidth")
     wait_for(lambda: read(app, "value", where) == 0, "a head without weights")
-    assert notebook.errors == []

@@ -6,7 +6,15 @@ import json
 
 import pytest
 from classic import Classic, ClassicNotebook
-from front_end import CANVAS_ON, PLAIN_MAP, WIDGETS, canvas_pixels, wait_for, write_notebook
+from front_end import (
+    CANVAS_ON,
+    PLAIN_MAP,
+    WIDGETS,
+    canvas_pixels,
+    wait_for,
+    wait_for_tiles,
+    write_notebook,
+)
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.skipif(WIDGETS > 7, reason="the classic Notebook shows ipywidgets 7 alone")
@@ -49,7 +57,7 @@ def one_to_the_right(page):
 def test_the_canvas_replaces_the_core_widgets(lab, browser):
     notebook = opened(lab, browser)
     page, app = notebook.page, notebook.page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(app)
     expect(page.locator(PLAIN_MAP)).to_have_count(0)
     wait_for(lambda: "on its way" not in app.inner_text(), "all pictures")
     canvas = app.locator(".hv-activation canvas").first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from demo import explore_demo
 from face import open_drawer
 from front_end import next_frame
 from test_training_page import trained
@@ -74,7 +75,7 @@ LAST = {
 
 @pytest.fixture(scope="module")
 def pages(trace):
-    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[12], layers="layer3.*")
+    explorer = explore_demo(12, layers="layer3.*")
     explorer.all_layers = True
     survey = hookviz.survey(hookviz.demo_model(), hookviz.demo_images()[:6], "layer3.1.conv2")
     made = {

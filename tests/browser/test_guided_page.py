@@ -6,8 +6,9 @@ import json
 
 import pytest
 import torch
+from demo import explore_demo
 from face import open_drawer
-from front_end import point, wait_for
+from front_end import point, wait_for, wait_for_tiles
 from playwright.sync_api import expect
 from torch import nn
 
@@ -26,9 +27,7 @@ STEPS = [
 
 @pytest.fixture(scope="module")
 def written():
-    explorer = hookviz.explore(
-        hookviz.demo_model(), hookviz.demo_images()[3], layers="layer3.*", layer="layer3.0.conv1"
-    )
+    explorer = explore_demo(3, layers="layer3.*", layer="layer3.0.conv1")
     page = explorer.to_html(layers="layer3.0.conv1", max_bytes=1.5e6, steps=STEPS, title="Eyes")
     explorer.close()
     return page
@@ -143,9 +142,7 @@ def test_a_page_that_runs_its_network_asks_for_edits(shown, tmp_path):
 
 
 def test_each_step_opens_its_view_and_a_click_answers_a_position_question(shown):
-    explorer = hookviz.explore(
-        hookviz.demo_model(), hookviz.demo_images()[3], layer="layer3.0.conv1", channel=3
-    )
+    explorer = explore_demo(3, layer="layer3.0.conv1", channel=3)
     explorer.position, explorer.heatmap = (2, 9), "layercam"
     view = explorer.settings()
     explorer.position, explorer.channel = None, 17
@@ -170,7 +167,7 @@ def test_each_step_opens_its_view_and_a_click_answers_a_position_question(shown)
 def test_present_enlarges_the_view_also_where_full_screen_is_refused(written, shown):
     page = shown(written)
     button = page.get_by_role("button", name="present")
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     predictions, picture = page.locator(".hv-answers"), page.locator(".hv-activation .hv-frame")
     size = picture.bounding_box()["width"]
     label = page.locator(".hv-activation .hv-label")

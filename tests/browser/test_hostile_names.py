@@ -6,7 +6,7 @@ from pathlib import Path
 
 import hostile
 import pytest
-from front_end import wait_for
+from front_end import wait_for, wait_for_tiles
 from hostile import NAME, RESULTS, X, hostile_model, hostile_steps
 from playwright.sync_api import expect
 
@@ -31,7 +31,7 @@ def test_scripts_in_questions_and_answers_are_shown_as_text(shown, network, tmp_
     steps = hostile_steps(explorer.frame.target if network else None)
     options = {"network": True} if network else {}
     page = shown(explorer.to_html(title=NAME, steps=steps, **options))
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     lesson = page.get_by_role("region", name="questions")
     verdict, check = lesson.get_by_role("status"), lesson.get_by_role("button", name="check")
     lesson.get_by_role("textbox", name="your name").fill(NAME)

@@ -28,7 +28,7 @@ hookviz.explore(net, torch.rand(1, 3, 16, 16), layer="0")"""
 
 
 def test_a_busy_kernel_is_not_reported_as_ended(open_canvas, lab):
-    notebook, app = open_canvas(BUSY)
+    _, app = open_canvas(BUSY)
     told, bars = app.get_by_role("alert"), app.locator(".hv-prediction")
     wait = lab.files / "wait"
     wait.touch()
@@ -40,7 +40,6 @@ def test_a_busy_kernel_is_not_reported_as_ended(open_canvas, lab):
         wait.unlink()
     expect(bars.nth(1)).to_have_attribute("aria-pressed", "true")
     expect(told).to_be_hidden()
-    assert notebook.errors == []
 
 
 def by_menu(notebook, lab):
@@ -74,6 +73,7 @@ def test_the_canvas_reports_that_the_kernel_has_ended(open_canvas, lab, end):
     notebook.page.keyboard.press("Home")  # a layer that has not been loaded
     expect(told).to_contain_text("The kernel was restarted or has ended: run the cell again.")
     app.get_by_text("no kernel: run the cell again").first.wait_for()
+    notebook.errors.clear()  # the front end may report the lost connection
 
 
 @pytest.mark.heavy
@@ -92,3 +92,4 @@ patch.object(Canvas, "_esm", Canvas._esm.replace(states, "[]")).start();"""
     app.get_by_role("slider", name="layer").focus()
     notebook.page.keyboard.press("Home")
     expect(app.get_by_role("alert")).to_contain_text("run the cell again.")
+    notebook.errors.clear()

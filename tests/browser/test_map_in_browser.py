@@ -7,8 +7,9 @@ from collections import OrderedDict
 
 import pytest
 import torch
+from demo import explore_demo
 from face import find_layer, open_drawer
-from front_end import canvas_pixels, next_frame, wait_for
+from front_end import canvas_pixels, next_frame, wait_for, wait_for_tiles
 from playwright.sync_api import expect
 from torch import nn
 
@@ -19,7 +20,7 @@ import hookviz
 def explorer_page(tmp_path_factory):
     """Return a page of all layers, so that each box of the map has its picture."""
     path = tmp_path_factory.mktemp("map") / "explorer.html"
-    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.0.conv1")
+    made = explore_demo(layer="layer2.0.conv1")
     made.to_html(path, max_bytes=10e6)
     made.close()
     return path
@@ -43,7 +44,7 @@ def layer_of(app):
 
 def test_the_map_is_used_by_pointer_keyboard_and_search(shown, explorer_page):
     page = shown(explorer_page.read_text(encoding="utf-8"))
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     app = page.locator(".hookviz-app")
     boxes = opened(page, app)
     net = hookviz.demo_model()
@@ -109,7 +110,7 @@ def test_the_map_is_used_by_pointer_keyboard_and_search(shown, explorer_page):
 def test_on_a_phone_nothing_scrolls_sideways(shown, explorer_page):
     page = shown(explorer_page.read_text(encoding="utf-8"))
     page.set_viewport_size({"width": 390, "height": 800})
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     opened(page, page.locator(".hookviz-app"))
     across = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     wait_for(lambda: page.evaluate(across) <= 0, "the page to fit")
@@ -206,7 +207,7 @@ def under(state, x, y):
 
 def test_the_wheel_zooms_the_map_at_the_pointer_and_a_drag_moves_it(shown, explorer_page):
     page = shown(explorer_page.read_text(encoding="utf-8"))
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     app = page.locator(".hookviz-app")
     opened(page, app)
     page.locator(".hv-net-view").scroll_into_view_if_needed()
@@ -275,7 +276,7 @@ def test_the_wheel_zooms_the_map_at_the_pointer_and_a_drag_moves_it(shown, explo
 def test_two_fingers_zoom_the_map_and_one_moves_it(shown, explorer_page):
     page = shown(explorer_page.read_text(encoding="utf-8"), has_touch=True)
     page.set_viewport_size({"width": 390, "height": 800})
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     opened(page, page.locator(".hookviz-app"))
     page.locator(".hv-net-view").evaluate("each => each.scrollIntoView({block: 'center'})")
     next_frame(page)

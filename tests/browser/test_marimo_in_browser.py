@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from front_end import PATIENCE, free_port, wait_for
+from front_end import PATIENCE, free_port, wait_for, wait_for_tiles
 
 ROOT = Path(__file__).resolve().parents[2]
 MARIMO = "marimo==0.25.2"
@@ -98,7 +98,7 @@ def test_canvas_and_python_follow_each_other_in_marimo(marimo, chrome):
     raised: list[str] = []
     page.on("pageerror", lambda error: raised.append(str(error)))
     page.goto(marimo)
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     page.get_by_text("Python has channel 3.").wait_for()
     page.get_by_role("img", name=re.compile(r"^channel 3 of 96")).first.wait_for()
     page.get_by_role("slider", name="channel", exact=True).focus()

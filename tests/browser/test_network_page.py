@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 import torch
 from face import close_drawer, find_layer, open_drawer
-from front_end import VIEW, canvas_pixels, next_frame, nothing_wrong, point, wait_for
+from front_end import (
+    VIEW,
+    canvas_pixels,
+    next_frame,
+    nothing_wrong,
+    point,
+    wait_for,
+    wait_for_tiles,
+)
 from PIL import Image, ImageOps
 from playwright.sync_api import Error, expect
 from torchvision import transforms
@@ -94,7 +102,7 @@ def opened(written, browser, tmp_path_factory):
     page.context.set_offline(True)
     with nothing_wrong(page):
         page.goto(path.as_uri())
-        page.locator(".hv-tile").first.wait_for()
+        wait_for_tiles(page)
         yield page
     page.close()
 
@@ -105,7 +113,7 @@ def network(opened, failed):
     yield opened
     if failed():
         opened.goto(opened.url.partition("#")[0])  # without the test's settings
-        opened.locator(".hv-tile").first.wait_for()
+        wait_for_tiles(opened)
         return
     opened.evaluate("hookviz.reset()")
     open_drawer(opened, "Pictures")
@@ -191,7 +199,7 @@ def test_maps_and_gradients_equal_torch_after_changes_of_picture_and_channel(net
 @pytest.mark.heavy
 def test_the_page_states_the_error_of_int8_weights(shown):
     page = shown(page_of(small(), FIRST, precision="int8"), color_scheme="light")
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     said = page.get_by_text("This page runs the network").inner_text()
     largest, farthest = re.search(r"in int8, .* at most (\S+) % of .* \((\S+)\), ", said).groups()
     wanted = as_torch(small(), given(FIRST), 0)[1][farthest].activation.detach().numpy()
@@ -227,7 +235,7 @@ def test_on_a_phone_nothing_scrolls_sideways(opened):
 
 def test_the_view_follows_a_chosen_class_and_a_scaled_channel(written, shown):
     page = shown(written, color_scheme="light")
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     name = likeliest(FIRST, 1)[1]
     opening = page.get_by_text("contributes most to")
     expect(opening).to_be_visible()
@@ -346,7 +354,7 @@ def values_of(page, layer):
 def test_a_clicked_pixel_of_the_output_is_the_target(painter, shown):
     (model, x, written), out = painter, hookviz.output["out"]
     page = shown(written, color_scheme="light")
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     open_drawer(page, "Pictures")
     page.locator(".hv-output canvas").first.wait_for()
     page.get_by_text("no class scores: click a pixel of the output").wait_for()
@@ -534,13 +542,13 @@ def test_occlusion_runs_the_network_equals_pythons_and_can_be_stopped(network):
 @pytest.mark.heavy
 def test_the_order_by_score_drop_equals_pythons(written, shown):
     page = shown(written)
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     model, picture, layer = small(), FIRST, "layer1.0.conv1"
     drops = ablation_scores(Session(model, prepare_input(picture, model)), layer)[0].numpy()
     page.goto(f"{page.url.partition('#')[0]}#layer={layer}")
     page.reload()
     page.locator("h2, .hv-heading", has_text=layer).first.wait_for()
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     page.evaluate(RUNS_WAIT, 3)
     order = page.get_by_role("combobox", name="order of the channels")
     order.select_option("score drop")
@@ -608,7 +616,7 @@ def drop(page, picture):
 def test_late_pictures_and_maps_are_not_shown(written, shown):
     """The newest picture is shown in any order of reading and running, and its maps at once."""
     page = shown(written)
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     page.get_by_role("slider", name="opacity of the heatmap").fill("0")
     next_frame(page)
     first, *others = (

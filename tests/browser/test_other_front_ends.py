@@ -11,6 +11,7 @@ from front_end import (
     canvas_pixels,
     wait_for,
     wait_for_names,
+    wait_for_tiles,
     write_notebook,
 )
 from notebook7 import Notebook7, Notebook7Page
@@ -43,7 +44,7 @@ def test_both_faces_work_in_other_front_ends(front_end, page_of, browser, tmp_pa
         page, app = notebook.page, notebook.page.locator(".hookviz-app")
         widget = page.locator(".hookviz-explorer").first
         picture = page.locator(PLAIN_MAP)
-        app.locator(".hv-tile").first.wait_for()
+        wait_for_tiles(app)
         picture.first.wait_for()
         wait_for_names(widget)
         expect(picture).to_have_count(1)  # that of the first cell

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import torch
 from face import choose, find_layer, open_drawer, save_menu
-from front_end import SAID, canvas_pixels, next_frame, nothing_wrong, point, wait_for
+from front_end import (
+    SAID,
+    canvas_pixels,
+    next_frame,
+    nothing_wrong,
+    point,
+    wait_for,
+    wait_for_tiles,
+)
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -23,7 +31,7 @@ PANELS = ("input", "activation", "gradient")
 def page(blank, explorer_page):
     with nothing_wrong(blank()) as opened:
         opened.goto(explorer_page.as_uri())
-        opened.locator(".hv-tile").first.wait_for()
+        wait_for_tiles(opened)
         heatmap = re.compile("^heatmap .*, over the input$")  # is unpacked after the maps
         expect(frame(opened, "input")).to_have_attribute("aria-label", heatmap)
         yield opened
@@ -276,7 +284,7 @@ def test_silent_channels_are_marked_and_found(shown):
 
     # An order that is chosen while a layer loads shows the layer's first channel.
     page.reload()
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     page.evaluate(AT_ONCE)
     page.locator(".hv-by", has_text="rank 1 of 48").wait_for()
     expect(page.locator(".hv-words.hv-tag")).to_have_text(["zero everywhere"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from face import choose, find_layer
-from front_end import PIXELS, as_pixels, wait_for
+from front_end import PIXELS, as_pixels, wait_for, wait_for_tiles
 from front_end import canvas_pixels as pixels
 from nbconvert import HTMLExporter
 from playwright.sync_api import expect
@@ -90,7 +90,7 @@ def test_each_pixel_equals_that_of_the_python_renderer(shown):
     model = nn.Sequential(Given(odd_maps()), nn.Flatten())
     explorer = hookviz.explore(model, torch.rand(1, 3, 6, 7))
     page = shown(explorer.to_html(), color_scheme="light")
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     for cmap, normalize in LOOKS:
         choose(page, "colours of the feature map", "colours", cmap)
         choose(page, "colours of the feature map", "range of the colours", normalize)
@@ -108,7 +108,7 @@ def test_each_pixel_equals_that_of_the_python_renderer(shown):
 
 def test_the_demo_page_is_used_by_keyboard_pointer_and_search(shown, explorer, explorer_page):
     page = shown(explorer_page.read_text(), color_scheme="light")
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     canvas = page.locator(".hv-activation canvas").first
 
     def agrees():

@@ -6,10 +6,10 @@ import json
 from contextlib import contextmanager
 
 import pytest
-from front_end import CANVAS_ON, DELAY, WIDGETS, next_frame, wait_for
+from front_end import CANVAS_ON, DELAY, needs_canvas, next_frame, wait_for, wait_for_tiles
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+pytestmark = needs_canvas
 
 ON = f"{CANVAS_ON}\nimport hookviz, ipywidgets"
 MAKE = "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer='stem.0')"
@@ -66,9 +66,8 @@ def now(page):
 def shown(open_notebook):
     notebook = open_notebook([ON, MAKE, TELL, "explorer"])
     app = notebook.page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(app)
     yield notebook, app, notebook.page.locator(".said").first
-    assert notebook.errors == []
 
 
 @pytest.mark.heavy
@@ -123,7 +122,7 @@ def test_a_change_by_python_and_one_by_the_browser_are_both_kept(open_notebook):
     notebook = open_notebook([ON, MAKE, button + tell, "explorer"])
     page = notebook.page
     app, said = page.locator(".hookviz-app"), page.locator(".said").first
-    app.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(app)
     with delayed(page, 150):
         app.evaluate(RECORD)
         page.get_by_role("button", name="python sets colours").click()
@@ -138,7 +137,6 @@ def test_a_change_by_python_and_one_by_the_browser_are_both_kept(open_notebook):
         assert "magma 8 " in said.inner_text()
         went = places(page.evaluate("recorded"))
         assert went == sorted(went) and went[-1] == (1, 8)
-    assert notebook.errors == []
 
 
 CHOOSE_AND_CLEAR = """
@@ -162,7 +160,7 @@ SHOW_AGAIN = """
 def test_a_closed_view_has_sent_its_last_change(open_notebook):
     notebook = open_notebook([ON, MAKE, "explorer"])
     page, app = notebook.page, notebook.page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(app)
     notebook.command(CHOOSE_AND_CLEAR)
     expect(app).to_have_count(0)
     notebook.settle()
@@ -170,7 +168,6 @@ def test_a_closed_view_has_sent_its_last_change(open_notebook):
     page.get_by_text("python has activation").last.wait_for()
     after = app.get_by_label("raw output, or after normalization or activation")
     expect(after).to_have_value("activation")
-    assert notebook.errors == []
 
 
 SLOW = """import pathlib, time, torch
@@ -217,7 +214,7 @@ def test_the_run_of_a_large_picture_can_be_interrupted(open_notebook, lab):
     notebook = open_notebook([ON, SLOW, "explorer"])
     page = notebook.page
     app, said = page.locator(".hookviz-app"), page.locator(".said").first
-    app.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(app)
     wait = lab.files / "wait"
     wait.touch()
     try:
@@ -233,4 +230,3 @@ def test_the_run_of_a_large_picture_can_be_interrupted(open_notebook, lab):
     again = f"{LARGE}\nprint('made at layer', large.layer)"
     notebook.command(RUN_ONE_MORE.replace("CODE_OF_CELL", json.dumps(again)))
     page.get_by_text("made at layer 4").last.wait_for()
-    assert notebook.errors == []

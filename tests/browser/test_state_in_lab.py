@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from face import open_drawer
-from front_end import WIDGETS, wait_for
+from front_end import needs_canvas, wait_for
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+pytestmark = needs_canvas
 
 PICTURES = "hookviz.demo_images()"
 MAKE = f"explorer = hookviz.explore(hookviz.demo_model(), {PICTURES}[6])"
@@ -79,7 +79,6 @@ def test_undo_and_redo_go_through_layers_channels_targets_and_edits(canvas):
     redo.click()
     expect_shown(states[-1])
     expect(page.locator(".said")).to_contain_text("1.")
-    assert notebook.errors == []
 
 
 def test_removed_views_leave_no_listeners(open_canvas):
@@ -118,4 +117,3 @@ def test_removed_views_leave_no_listeners(open_canvas):
     for _ in range(3):
         display_again()
     wait_for(lambda: listeners() <= first, "the old views' listeners to go")
-    assert notebook.errors == []

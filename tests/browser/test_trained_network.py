@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from demo import explore_demo
 from face import choose
-from front_end import canvas_pixels, next_frame, wait_for
+from front_end import canvas_pixels, next_frame, wait_for, wait_for_tiles
 from playwright.sync_api import expect
 
 import hookviz
@@ -32,7 +33,7 @@ def test_the_first_view_of_a_cat_fits_all_screens(chrome, cat):
     path, explorer = cat
     page = chrome.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
     page.goto(path.as_uri())
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     assert page.locator(".hv-prediction").first.inner_text().startswith(("Egyptian", "tiger"))
     chip = page.locator(".hv-chip")
     assert chip.inner_text() == "No problems found"
@@ -107,7 +108,7 @@ def test_labels_of_blocks_are_distinct_and_do_not_overlap(shown):
     transformer, digit = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
     explorer = hookviz.explore(transformer, digit)
     page = shown(explorer.to_html(max_bytes=2e6))
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     names = ["conv_proj", "encoder.layers.encoder_layer_0", "1", "2"]
     wait_for(lambda: labels(page) == names, "the blocks' names")
     torch.manual_seed(0)
@@ -123,7 +124,7 @@ def test_labels_of_blocks_are_distinct_and_do_not_overlap(shown):
     # On a phone, a single layer has no room for its name.
     for width, shorter in ((1280, 0), (390, 1)):
         page.set_viewport_size({"width": width, "height": 844})
-        page.locator(".hv-tile").first.wait_for()
+        wait_for_tiles(page)
         wait_for(
             lambda wanted=names[shorter:]: labels(page) == wanted and apart(), "the blocks' names"
         )
@@ -139,12 +140,10 @@ TEXT_ENDS = """spans => spans.filter((span) => span.textContent).map((span) => {
 
 def test_a_page_has_the_maps_after_the_activation(shown):
     """The caption says "after activation"; the gradient remains that of the output."""
-    explorer = hookviz.explore(
-        hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.0.conv1", channel=4
-    )
+    explorer = explore_demo(layer="layer2.0.conv1", channel=4)
     explorer.shown_after = "activation"
     page = shown(explorer.to_html(layers=["layer2.0.conv1", "layer2.1.conv1"], max_bytes=3e6))
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     expect(page.locator(".hv-activation .hv-cap .hv-dim")).to_have_text("28×28, after activation")
     assert page.locator(".hv-activation .hv-cap .hv-dim").is_visible()
     after = page.get_by_label("raw output, or after normalization or activation")

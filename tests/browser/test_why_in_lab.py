@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+from demo import explore_demo
 from face import close_drawer, find_layer, open_drawer
-from front_end import WIDGETS, wait_for
+from front_end import needs_canvas, wait_for
 from playwright.sync_api import expect
-
-import hookviz
 
 MAKE = (
     "import hookviz\n"
@@ -19,7 +18,7 @@ MAKE = (
 )
 
 
-@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+@needs_canvas
 def test_the_terms_of_a_value_are_shown_followed_and_checked(open_canvas):
     notebook, app = open_canvas(MAKE)
     why, offer = app.locator(".hv-why"), app.locator(".hv-why-offer")
@@ -60,7 +59,6 @@ def test_the_terms_of_a_value_are_shown_followed_and_checked(open_canvas):
     expect(why).to_contain_text("; its edits (off) make it 0; then batch_norm")
     assert total.inner_text().startswith(before)  # the value before the edit
     assert terms.count() == 8
-    assert notebook.errors == []
 
 
 SLOW = """import pathlib, time, torch, hookviz
@@ -77,7 +75,7 @@ explorer = hookviz.explore(net, torch.rand(1, 3, 16, 16), layer='2')
 explorer"""
 
 
-@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+@needs_canvas
 def test_interrupting_the_kernel_ends_the_explanation_and_the_map(open_canvas, lab):
     notebook, app = open_canvas(SLOW)
     page = notebook.page
@@ -115,7 +113,6 @@ def test_interrupting_the_kernel_ends_the_explanation_and_the_map(open_canvas, l
     app.locator(".hv-activation .hv-frame").click(position={"x": 40, "y": 30})
     expect(why.locator("input[type=checkbox]")).to_have_count(3)
     expect(app.get_by_text("interrupt the kernel to stop")).to_be_hidden()
-    assert notebook.errors == []
 
 
 OUTSIDE = """(panel) => {
@@ -136,12 +133,12 @@ def within(panel):
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+@needs_canvas
 def test_the_weights_panel_shows_slices_kernels_and_rows(open_canvas):
     layers = "['stem.0', 'layer3.1.conv2', 'head.2']"
-    notebook, app = open_canvas(MAKE.replace("layer=", f"layers={layers}, layer="))
+    _, app = open_canvas(MAKE.replace("layer=", f"layers={layers}, layer="))
     layer, channel = "layer3.1.conv2", 17
-    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer=layer)
+    made = explore_demo(layer=layer)
     wanted = made.weights(layer, channel=channel)
     rows = made.weights("head.2").kernels
     panel, kernels = app.locator(".hv-weights-panel"), app.locator(".hv-kernel")
@@ -181,4 +178,3 @@ def test_the_weights_panel_shows_slices_kernels_and_rows(open_canvas):
     within(panel)
     close_drawer(app)
     expect(panel).to_be_hidden()
-    assert notebook.errors == []

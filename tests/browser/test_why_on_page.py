@@ -7,8 +7,9 @@ from functools import cache
 
 import pytest
 import torch
+from demo import explore_demo
 from face import find_layer, open_drawer
-from front_end import point, wait_for
+from front_end import point, wait_for, wait_for_tiles
 from playwright.sync_api import expect
 from torch import nn
 
@@ -20,9 +21,7 @@ LAYER, CHANNEL, PLACE = "layer3.1.conv2", 17, (0.46, 0.66)
 @cache
 def written():
     """Return a page of all layers, written once."""
-    made = hookviz.explore(
-        hookviz.demo_model(), hookviz.demo_images()[6], layer=LAYER, channel=CHANNEL
-    )
+    made = explore_demo(layer=LAYER, channel=CHANNEL)
     made.place = PLACE
     html = made.to_html()
     made.close()
@@ -149,10 +148,10 @@ def test_terms_off_the_stored_path_refer_to_the_notebook(shown):
 
 
 def test_the_kernels_of_the_first_layer_are_shown(shown):
-    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    made = explore_demo()
     first = made.weights("stem.0")
     page = shown(written())
-    page.locator(".hv-tile").first.wait_for()
+    wait_for_tiles(page)
     open_drawer(page, "Weights")
     panel = page.locator(".hv-weights-panel")
     expect(panel).to_contain_text("This needs the notebook")

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from demo import explore_demo
 
 import hookviz
 from hookviz.classroom import Grades, Step, grade
@@ -79,7 +80,7 @@ def test_steps_with_invalid_arguments_are_refused(arguments, error, message):
 
 @pytest.fixture(scope="module")
 def explorer():
-    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[3], layers="layer3.*")
+    made = explore_demo(3, layers="layer3.*")
     yield made
     made.close()
 

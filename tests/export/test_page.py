@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import model_of
+from demo import explore_demo
 from seen import blocks
 from torch import nn
 
@@ -18,7 +19,7 @@ import hookviz
 
 @pytest.fixture(scope="module")
 def explorer():
-    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2")
+    made = explore_demo(layer="layer3.1.conv2")
     yield made
     made.close()
 

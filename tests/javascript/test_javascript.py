@@ -12,6 +12,7 @@ import bundles
 import numpy as np
 import pytest
 import torch
+from demo import explore_demo
 from deno import find_deno_bin
 from PIL import Image
 
@@ -261,7 +262,7 @@ def answers():
 
 def address_case():
     """Return a page's facts and first settings, and the settings of another view."""
-    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="stem.0")
+    explorer = explore_demo(layer="stem.0")
     maps = {"stem.0": [56, 56], LAST: [14, 14]}
     layers = [{"name": name, "map": size} for name, size in maps.items()]
     facts = {"layers": layers, "choices": choices(explorer.displayed())}
@@ -279,7 +280,6 @@ def graphs():
     """Return graphs in the format of the browser."""
     import torchvision
 
-    import hookviz
     from hookviz.studies.graph.graph import graph_payload
 
     torch.manual_seed(0)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import typescript
 from browsing import Browser
+from demo import explore_demo
 
-import hookviz
 from hookviz.view import messages
 from hookviz.view.replies import HANDLERS as ANSWER_HANDLERS
 from hookviz.widgets.requests import HANDLERS as REQUEST_HANDLERS
@@ -42,9 +42,7 @@ QUESTIONS = {
 
 @pytest.fixture(scope="module")
 def explorer():
-    made = hookviz.explore(
-        hookviz.demo_model(), hookviz.demo_images()[6], ("moon", "fish"), layer=LAYER, face="canvas"
-    )
+    made = explore_demo(6, ("moon", "fish"), layer=LAYER, face="canvas")
     yield made
     made.close()
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from browsing import Browser
+from demo import explore_demo
 from torch import nn
 
 import hookviz
@@ -161,7 +162,7 @@ def test_the_bundled_scripts_fetch_nothing_and_use_no_eval(path):
 
 def test_large_maps_are_sent_in_half_precision(monkeypatch):
     monkeypatch.setattr("hookviz.widgets.canvas.EXACT_BYTES", 10_000)
-    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], face="canvas")
+    made = explore_demo(face="canvas")
     answer, _ = Browser(made).ask("layer", layer="layer2.0.conv1")
     kinds = {coding["name"]: coding["kind"] for coding in answer["arrays"]}
     assert (kinds["maps"], kinds["numbers"], kinds["orders"]) == ("f2", "f4", "u4")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import traitlets
+from demo import explore_demo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -131,7 +132,7 @@ def test_settings_open_the_same_view(name, data):
 
 @pytest.fixture
 def explorer():
-    return hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2")
+    return explore_demo(layer="layer3.1.conv2")
 
 
 def test_settings_have_only_plain_python_values(explorer):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from demo import explore_demo
 from PIL import ImageChops
 from seen import control, parts, says
 from torch import nn
@@ -17,7 +18,7 @@ LAYER = "layer3.1.conv2"
 
 @pytest.fixture
 def explorer():
-    return hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], face="plain")
+    return explore_demo(face="plain")
 
 
 def test_predictions_are_shown_with_their_percentages(explorer):
