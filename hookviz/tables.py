@@ -292,12 +292,14 @@ def _header(columns: Columns, widths: Sequence[int]) -> list[list[str]]:
 def html_table(title: str, header: Row, rows: Sequence[Row]) -> str:
     """Format the same as HTML, a title alone if there are no rows; all text is escaped.
 
-    >>> html_table("t", ("a",), [("<b>",)])  # doctest: +ELLIPSIS
-    '<div><p>t</p><div style="overflow-x: auto"><table>...<td>&lt;b&gt;</td>...</div></div>'
+    >>> html_table("t", ("a",), [("<b>9 %",)])  # doctest: +ELLIPSIS
+    '<div><p>t</p><div style="overflow-x: auto"><table>...<td>&lt;b&gt;9&nbsp;%</td>...</div></div>'
     """
 
     def row(cells: Row, tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+        # A narrow column must not break a percentage before its sign.
+        inner = (escape(cell).replace(" %", "&nbsp;%") for cell in cells)
+        return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in inner) + "</tr>"
 
     body = "".join(row(cells, "td") for cells in rows)
     heading = f"<p>{escape(title)}</p>" if title else ""

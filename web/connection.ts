@@ -5,8 +5,7 @@ import type { Kernel, WidgetModel } from "./model.ts";
 const LONG = 10000; // milliseconds without an answer until that is said
 const GONE =
   "The kernel was restarted or has ended: run the cell again. What was shown before can still be moved.";
-const SILENT =
-  "No answer from the kernel for 10 seconds: it is busy, or gone. Then run the cell again.";
+const SILENT = "No answer from the kernel for 10 seconds. If it has ended, run the cell again.";
 const BUSY = "The kernel is busy: the answer comes when it is free.";
 const ENDS = new Set(["restarting", "autorestarting", "starting", "terminating", "dead"]); // a kernel's states
 const ENDED = [...ENDS].map((each) => `kernel_${each}.Kernel`).join(" "); // as the classic Notebook calls them

@@ -258,7 +258,7 @@ function Answers({ app }: { app: App }) {
         onChoose={(number, minus) => app.toTarget(number, minus)}
       />
       <Search
-        label="class that the gradient is of"
+        label="class whose gradient is shown"
         hint={isTyped
           ? "target: output[…]"
           : source.write

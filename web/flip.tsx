@@ -101,7 +101,7 @@ export function FlipView({ flip }: { flip: Flip }) {
   return (
     <span class="hv-flip" hidden={!source.flip || source.facts.predictions.length < 2}>
       <Toggle
-        title="switch channels off until the prediction changes, in their order here or, sorted by number, those first that contribute most; then switch those that are not needed on again"
+        title="switch channels off in the shown order (by contribution if sorted by number) until the prediction changes; then restore those that are not needed"
         onClick={() => flip.toggle()}
       >
         {work ? "stop" : "find channels that change the prediction"}

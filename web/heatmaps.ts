@@ -50,7 +50,7 @@ export class Heatmaps {
     const map = data.map("maps", at.channel);
     const [, tall, wide] = data.arrays.gradients?.shape ?? [];
     if (tall !== height || wide !== width) {
-      return { values: null, shape: [], none: "gradient and map are of two sizes in this page" };
+      return { values: null, shape: [], none: "gradient and map differ in size in this page" };
     }
     const slope = data.map("gradients", at.channel);
     return {

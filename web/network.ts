@@ -779,7 +779,7 @@ export class NetworkSource {
 }
 
 const NONE = { values: null, shape: [], none: "this heatmap is not computed in a page" };
-const OF_CLASSES = "of classes alone: choose one as the target";
+const OF_CLASSES = "for classes only: choose one as the target";
 const NO_BOXES = "Boxes of another picture, or after an edit, need the notebook.";
 const OTHER = "The ribbon shows the layers of the picture that this page was made with.";
 

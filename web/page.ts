@@ -95,7 +95,7 @@ class PageSource {
     const kinds = ["values", "classes", "pixels"];
     const found = kinds.map((kind) => [kind, arrays[`${name} ${kind}`]]).filter(([, map]) => map);
     const made = (this.known.get(`answer ${name}`) as Found | undefined) ??
-      (found.length ? Object.fromEntries(found) : { none: "left out of this page for its size" });
+      (found.length ? Object.fromEntries(found) : { none: "left out of this page to save space" });
     this.known.set(`answer ${name}`, made);
     return made;
   }

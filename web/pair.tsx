@@ -82,7 +82,7 @@ export function Sides({ app }: { app: App }) {
   if (!facts.sides || !source.sides || !shown) return null;
   const other = found?.method === shown.at.heatmap
     ? ""
-    : ` (${methodName(facts, shown.at.heatmap)} is not of two sides)`;
+    : ` (not available for ${methodName(facts, shown.at.heatmap)})`;
   return (
     <div class="hv-strip hv-sides">
       <div class="hv-cap">

@@ -310,7 +310,7 @@ function PictureOf({ event: { picture, fired }, trace }: { event: TraceEvent; tr
   const none = picture === null
     ? "this picture was left out of the page"
     : fired
-    ? "no values came with it"
+    ? "no values were recorded"
     : "it did not fire";
   const deps = [picture, trace.isDark];
   return (

@@ -38,7 +38,7 @@ function answer(
     );
     return found
       ? { ...found, arrays: { tiles: arrays.tiles } }
-      : { none: `${NEEDS}the page holds the kernels of a first layer alone.` };
+      : { none: `${NEEDS}the page has only the kernels of a first layer.` };
   }
   if (question.ask !== "why") return { none: `${NEEDS}a page cannot run the network.` };
   const position = question.output === undefined ? positionOf(question, size) : [];

@@ -554,6 +554,6 @@ function besides({ origins, traced, others, rest, remainder, kind, bent_by: by }
 
 const HALF_A_SECOND = 500; // milliseconds
 const WORKING =
-  "working: the network runs once more, to keep what its layers are given; interrupt the kernel to stop";
+  "working: the network runs once more to record the inputs of its layers; interrupt the kernel to stop";
 const CONSTANT =
   "input channels that carry only biases here: trained away, or all their inputs are zero";

@@ -227,7 +227,7 @@ def best_level(parts: Sequence[MapsPart], room: float) -> tuple[Level, Streams] 
 
 
 def fair_share(parts: Sequence[MapsPart], room: float) -> int:
-    """Return how many rounded values each part may have, if small ones leave theirs to the large.
+    """Return how many rounded values each part may have; large ones get what small ones leave.
 
     Rounded values hardly compress: each takes a byte, or 4/3 in a page.
     """

@@ -92,7 +92,7 @@ def allow_interrupts(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 
 
 def uninterrupted(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call a function, within a `Block`, of which nothing may be cut short.
+    """Call a function that must not be interrupted, within a `Block`.
 
     Unlike `defer_interrupts`, it also holds for what the function calls by `allow_interrupts`.
     """

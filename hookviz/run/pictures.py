@@ -81,7 +81,7 @@ class LoadedPicture:
         """Return the picture in as many channels, without loss.
 
         It is a tensor ``(C, H, W)`` from 0 to 1 if it has more than 8 bits, because PIL has no
-        mode for colours of more. torchvision's transforms and presets take both.
+        mode for such colours. torchvision's transforms and presets take both.
         """
         if self.deep is None:
             return self.in_channels(channels)

@@ -111,7 +111,7 @@ _KINDS: dict[Any, tuple[Callable[[Any], Any], str]] = {
     bool: (_truth, "True or False"),
     str: (_text, "a string"),
 }
-"""By the type of the default: a conversion, also of NumPy's and torch's scalars, and its words."""
+"""Type of the default -> a conversion, which takes NumPy's and torch's scalars, too; its words."""
 
 
 CHECKS: dict[str, Callable[[str, Any, View], Any]] = {

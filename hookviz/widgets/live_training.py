@@ -100,7 +100,7 @@ class LiveTraining(LiveWidget):
             shell.events.register("post_run_cell", self._cell_ran)
 
     def push(self, now: bool = False) -> None:
-        """Send new steps, unless the last time was a moment ago.
+        """Send new steps, unless some were sent a moment ago.
 
         A page is written only if ``now``, since it takes longer than a step.
         """

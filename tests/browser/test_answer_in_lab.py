@@ -108,7 +108,7 @@ def test_a_click_in_a_face_map_is_the_target(opened):
     notebook.page.keyboard.press("Enter")
     by_key = "output[1][0, 1, 13, 9]"
     expect(said).to_contain_text(f"{by_key} | {by_key}")
-    field = app.get_by_role("combobox", name="class that the gradient is of")
+    field = app.get_by_role("combobox", name="class whose gradient is shown")
     field.fill("output[0].sum() - output[1].sum()")
     field.press("Enter")
     expect(said).to_contain_text("output[0].sum() - output[1].sum() |")
@@ -175,7 +175,7 @@ def test_a_click_on_a_box_or_a_keypoint_is_the_target(opened):
 def test_the_difference_of_two_classes_is_the_target(opened):
     make = "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
     notebook, app, said = opened(make)
-    field = app.get_by_role("combobox", name="class that the gradient is of")
+    field = app.get_by_role("combobox", name="class whose gradient is shown")
     field.fill("moon - fish")
     field.press("Enter")
     expect(said).to_contain_text("('moon', 'fish') | moon against fish")

@@ -34,7 +34,7 @@ def test_a_busy_kernel_is_not_reported_as_ended(open_canvas, lab):
     wait.touch()
     try:
         bars.nth(1).click()  # runs the model
-        words = "The kernel is busy" if WIDGETS > 7 else "it is busy, or gone"
+        words = "The kernel is busy" if WIDGETS > 7 else "No answer from the kernel"
         expect(told).to_contain_text(words)
     finally:
         wait.unlink()

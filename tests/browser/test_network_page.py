@@ -359,7 +359,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(painter, shown):
     page.locator(".hv-output canvas").first.wait_for()
     page.get_by_text("no class scores: click a pixel of the output").wait_for()
     expect(page.locator(".hv-gradient .hv-words")).to_have_text("choose a target first")
-    expect(page.get_by_role("combobox", name="class that the gradient is of")).to_be_visible()
+    expect(page.get_by_role("combobox", name="class whose gradient is shown")).to_be_visible()
     with torch.no_grad():
         classes = model(x)["out"][0].argmax(0)
     click_place(page, ".hv-output", 5, 20, (24, 32))
@@ -395,7 +395,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(painter, shown):
     check_gradients(page, model, other, again)
     wait_for(lambda: shows_output(canvas, model, other, 1), "the map of the new picture")
 
-    field = page.get_by_role("combobox", name="class that the gradient is of")
+    field = page.get_by_role("combobox", name="class whose gradient is shown")
     typed = 'output["out"][0, 1:3, 4].sum()'
     field.fill(typed)
     field.press("Enter")

@@ -297,7 +297,7 @@ def _one_tensor(session: Session, sample: int) -> Tensor:
 
 
 def _weights(classes: Tensor, logits: Tensor) -> Tensor:
-    """Return the classes' weights; of zeros alone, weight 1 for the largest logit.
+    """Return the classes' weights; if all are zero, 1 for the largest logit.
 
     >>> _weights(torch.zeros(1, 3), torch.tensor([[0.5, 2.0, 2.0]]))
     tensor([[0., 1., 0.]])

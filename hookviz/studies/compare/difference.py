@@ -162,7 +162,7 @@ def _smallest(tensor: Tensor) -> float:
 # Of a layer, in one line
 
 ROUNDINGS, GROWTH = 16, 8
-"""Tolerances: so many times the type's rounding, and the growth of an earlier difference."""
+"""Tolerances: multiples of the type's rounding error, and of an earlier difference."""
 
 HEADER = (
     *("layer", "type", "shape", "max difference", "mean difference", "relative difference"),

@@ -310,10 +310,10 @@ def receptive_field(
     """Find the pixels of the input that each position of a layer's map depends on.
 
     They follow from the operations that run, not from a table of layers: the model runs once, in
-    eval mode, and beside each element of a tensor stands from where to where in the input the
-    pixels lie that it was computed from. So residual sums, concatenations, dilation, functional
-    calls and your own code are right by themselves. The field is what the structure allows: weights
-    count as if none were zero, ReLU, gates and maxima as if they let everything through.
+    eval mode, and each element of a tensor is stored with the range of input pixels that it was
+    computed from. So residual sums, concatenations, dilation, functional calls and your own code
+    need no rules. The field is what the structure allows: weights count as if none were zero, and
+    ReLU, gates and maxima as if they let everything through.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A data set, whatever it is of, as batches for the model; also a folder of pictures."""
+"""Batches for the model from a data set of any kind, or from a folder of pictures."""
 
 from __future__ import annotations
 
