@@ -27,7 +27,7 @@ class Fingerprint:
     length: int  #: number of inputs
     names: str  #: checksum of the inputs' names, such as those of files; empty without names
     transform: str  #: what makes an input of an item, by its name or repr
-    first: str  #: checksum of the first input, as the model takes it; empty if it cannot be read
+    first: str  #: checksum of the first input, as the model takes it; empty if the data have names
     layers: tuple[str, ...]
     k: int  #: number of inputs that are kept for each channel
 
@@ -57,8 +57,9 @@ def _bytes(text: str) -> bytes:
 def data_marks(data: Any, transform: Any, first: ModelInput) -> dict[str, Any]:
     """Return the data set's part of a fingerprint; ``first`` is its first input."""
     names, checksum = names_of(data), 0
-    # Lists and tensors have neither names nor files, only content. One input of it is cheap.
-    for tensor in (given := tensors(first.args, first.kwargs)):
+    # Lists and tensors have no names, only content. Where there are names they are enough: another
+    # machine may decode or resize the same file a little differently.
+    for tensor in (given := [] if names else tensors(first.args, first.kwargs)):
         checksum = _add(tensor, checksum)
     return {
         "data": type(data).__name__,
