@@ -44,7 +44,6 @@ def test_page_takes_a_users_function_and_weights(tmp_path, photo, monkeypatch):
     [
         ([], "give a model and a picture, or --demo"),
         (["resnet18", "none.jpg"], "missing file 'none.jpg'"),
-        (["resnet3", "PHOTO", "--weights", "none"], "Unknown model resnet3"),
         (["resnet3", "PHOTO"], "close to it: 'resnet34'"),
         (["nowhere:build", "PHOTO"], "nowhere:build cannot be imported"),
         (["os.path:join", "PHOTO"], "hookviz: "),
@@ -60,8 +59,6 @@ def test_page_takes_a_users_function_and_weights(tmp_path, photo, monkeypatch):
         (["timm:convnext_att", "PHOTO", "--weights", "none"], "close to it: 'convnext_atto'"),
         (["--demo", "--layers", "nothing*"], "nothing"),
         (["--demo", "--target", "unicorn"], "No class is called 'unicorn'"),
-        (["--demo", "--target", "99"], "its classes are 0 to 9"),
-        (["--demo", "--target", "output[0, 99]"], "a tensor of shape (1, 10)"),
     ],
 )
 def test_errors_of_page_are_one_sentence(arguments, message, photo, tmp_path, capsys, monkeypatch):
@@ -79,8 +76,6 @@ def test_errors_of_page_are_one_sentence(arguments, message, photo, tmp_path, ca
         (["page", "--demo", "-o", "no/where.html"], "Missing folder 'no'"),
         (["survey", "--demo", "PICTURES", "-o", "no/where.npz"], "Missing folder 'no'"),
         (["page", "--demo", "--max-bytes", "inf"], "max_bytes=inf is not a size"),
-        (["page", "--demo", "--max-bytes", "nan"], "max_bytes=nan is not a size"),
-        (["page", "--demo", "--max-bytes", "-1"], "max_bytes=-1.0 is not a size"),
     ],
 )
 def test_an_impossible_output_is_refused_before_the_model_is_built(

@@ -86,47 +86,6 @@ def test_timm_weights_equal_those_of_queries_and_keys(name, fused):
         assert expected.std() > 1e-3  # otherwise any uniform weights would pass
 
 
-def swin_weights(x, module):
-    """Compute the weights of torchvision's shifted windows by a loop in float64."""
-    _, height, width, channels = x.shape
-    (wh, ww), (sh, sw) = module.window_size, module.shift_size
-    sh, sw = (0 if wh >= height else sh), (0 if ww >= width else sw)
-    x = torch.roll(x, (-sh, -sw), (1, 2)).double()
-    ids = torch.zeros(height, width)
-    if sh + sw:
-        rows = [0] * (height - wh) + [1] * (wh - sh) + [2] * sh
-        columns = [0] * (width - ww) + [1] * (ww - sw) + [2] * sw
-        ids = torch.tensor(rows)[:, None] * 3 + torch.tensor(columns)
-    bias, heads = module.get_relative_position_bias()[0].double(), module.num_heads
-    weight, found = module.qkv.weight.double(), []
-    for sample in x:
-        for top in range(0, height, wh):
-            for left in range(0, width, ww):
-                part = sample[top : top + wh, left : left + ww].reshape(-1, channels)
-                own = ids[top : top + wh, left : left + ww].flatten()
-                qkv = part @ weight.T + module.qkv.bias.double()
-                q, k, _ = qkv.view(len(part), 3, heads, -1).permute(1, 2, 0, 3)
-                apart = (own[:, None] != own).double() * -100
-                logits = q @ k.mT * q.shape[-1] ** -0.5 + bias + apart
-                found.append(logits.softmax(-1))
-    return torch.stack(found)
-
-
-def test_torchvision_swin_weights_equal_a_loop_over_windows():
-    model = scattered(
-        torchvision.models.SwinTransformer([4, 4], 12, [2, 2], [2, 4], [4, 4], num_classes=3)
-    )
-    x = picture(2, 32)
-    blocks = [name for name, m in model.named_modules() if name.endswith(".attn")]
-    seen = hooked(model, blocks, lambda: model(x))
-    maps = hookviz.attention(model, x)
-    assert list(maps) == blocks
-    for name in blocks:
-        expected = swin_weights(seen[name][0], model.get_submodule(name))
-        assert maps[name].shape == expected.shape
-        assert (maps[name] - expected).abs().max() < 1e-5
-
-
 class Attend(nn.Module):
     """Attention without parameters, called with queries, keys and values."""
 

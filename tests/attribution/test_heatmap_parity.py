@@ -1,9 +1,8 @@
-"""Heatmaps compared with captum and pytorch-grad-cam.
+"""Heatmaps compared with pytorch-grad-cam.
 
-These libraries capture a layer's output after in-place operations have overwritten it. Their
-formulas therefore get the activation and gradient of hookviz, which test_capture_exact.py checks.
-Where a library captures correctly, its whole run is compared, too. All of them take the positive
-part of every map, and pytorch-grad-cam scales it to 0..1: the maps are compared before that step.
+It captures a layer's output after in-place operations have overwritten it. Its formulas therefore
+get the activation and gradient of hookviz, which test_capture_exact.py checks. It takes the
+positive part of every map and scales it to 0..1: the maps are compared before that step.
 """
 
 import functools
@@ -14,7 +13,6 @@ import pytest
 import pytorch_grad_cam
 import torch
 import torchvision
-from captum.attr import LayerActivation, LayerGradCam, LayerGradientXActivation
 from heavy import heavy_but
 from pytorch_grad_cam.utils.image import scale_cam_image
 from torch import nn
@@ -86,10 +84,6 @@ def captured(name):
     return cache
 
 
-def module_of(name, layer):
-    return network(name)[0].get_submodule(layer)
-
-
 def difference(ours, theirs):
     """Return the largest difference divided by the largest value."""
     ours, theirs = ours.double(), theirs.double()
@@ -152,31 +146,6 @@ def test_methods_differ_by_more_than_the_tolerance():
     maps = {name: scaled(hookviz.heatmap(record, name)) for name in hookviz.attribution.HEATMAPS}
     for one, other in itertools.combinations(maps, 2):
         assert difference(maps[one], maps[other]) > 0.1, (one, other)
-
-
-# Whole runs of the other libraries with their own capture, in float32
-
-
-def captum_map(method, name, layer):
-    model, module = network(name)[0], module_of(name, layer)
-    image = network(name)[1].clone().requires_grad_()
-    if method == "gradcam":
-        heat = LayerGradCam(model, module).attribute(image, CLASS, relu_attributions=True)
-        return heat.squeeze(1).detach()
-    if method == "activation":
-        return LayerActivation(model, module).attribute(image).mean(1).detach()
-    times = method == "hirescam"
-    heat = LayerGradientXActivation(model, module, multiply_by_inputs=times)
-    maps = heat.attribute(image, CLASS).detach()
-    return maps.sum(1) if times else maps.mean(1)
-
-
-@pytest.mark.parametrize("method", ["gradcam", "hirescam", "gradient", "activation"])
-@pytest.mark.parametrize("name", heavy_but({"resnet18"}, MODELS))
-def test_maps_equal_a_run_of_captum(name, method):
-    for layer, record in captured(name).items():
-        ours, theirs = hookviz.heatmap(record, method), captum_map(method, name, layer)
-        assert difference(ours, theirs) < TOLERANCE, layer
 
 
 def scaled(maps, size=None):

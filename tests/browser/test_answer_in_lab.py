@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from architectures import model_of
 from demo import explore_demo
 from face import open_drawer
 from front_end import (
@@ -247,24 +248,19 @@ def test_a_page_shows_maps_and_boxes(shown):
     explorer.close()
 
 
-class Quarters(nn.Module):
+def quarters(m, x):
     """Process four parts of the input one by one, and the whole without a gradient."""
-
-    def __init__(self):
-        super().__init__()
-        self.whole, self.parts = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(3, 6, 3, padding=1)
-        self.classify = nn.Linear(6, 3)
-
-    def forward(self, x):
-        parts = torch.cat([half for each in x.chunk(2, 2) for half in each.chunk(2, 3)])
-        still = self.whole(x).detach().mean()
-        return self.classify(self.parts(parts).relu().mean((0, 2, 3)))[None] + still
+    parts = torch.cat([half for each in x.chunk(2, 2) for half in each.chunk(2, 3)])
+    still = m.whole(x).detach().mean()
+    return m.classify(m.parts(parts).relu().mean((0, 2, 3)))[None] + still
 
 
 def test_positions_of_cropped_inputs_are_not_outlined_in_the_input(shown):
     torch.manual_seed(0)
     x = torch.rand(1, 3, 32, 32)
-    explorer = hookviz.explore(Quarters().eval(), x, layers=["whole", "parts"], layer="parts")
+    whole, parts = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(3, 6, 3, padding=1)
+    model = model_of(quarters, whole=whole, parts=parts, classify=nn.Linear(6, 3)).eval()
+    explorer = hookviz.explore(model, x, layers=["whole", "parts"], layer="parts")
     assert explorer.frame.overlay is None
     explorer.heatmap = "saliency"  # the saliency of the whole input
     assert explorer.frame.overlay is not None

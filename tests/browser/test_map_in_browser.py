@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
+from architectures import model_of
 from demo import explore_demo
 from face import find_layer, open_drawer
 from front_end import canvas_pixels, next_frame, wait_for, wait_for_tiles
@@ -168,19 +169,15 @@ def test_the_box_of_the_shown_module_is_marked_in_its_group(shown):
     expect(page.locator(".hv-net-words")).to_have_text("15 is a module")
 
 
-class TwoInputs(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.left, self.right = nn.Conv2d(3, 4, 3), nn.Conv2d(1, 4, 3)
-
-    def forward(self, colours, depth):
-        return torch.cat([self.left(colours), self.right(depth)], 1).mean((2, 3))
+def two_inputs(m, colours, depth):
+    return torch.cat([m.left(colours), m.right(depth)], 1).mean((2, 3))
 
 
 @pytest.mark.parametrize(("layer", "name"), [("left", "input"), ("right", "input#1")])
 def test_the_picture_in_the_map_is_at_its_own_input(shown, layer, name):
     given = torch.rand(1, 3, 8, 8), torch.rand(1, 1, 8, 8)
-    explorer = hookviz.explore(TwoInputs(), given, layer=layer, face="plain")
+    model = model_of(two_inputs, left=nn.Conv2d(3, 4, 3), right=nn.Conv2d(1, 4, 3))
+    explorer = hookviz.explore(model, given, layer=layer, face="plain")
     page = shown(explorer.to_html())
     opened(page, page.locator(".hookviz-app"))
     pictured = page.locator(".hv-net-box:has(.hv-smooth)")

@@ -386,15 +386,6 @@ def test_a_key_opens_the_list_of_keys_and_a_tour(page):
     assert len(set(said)) == 5
     expect(tour(page)).to_have_count(0)
     expect(page.locator(".hv-pointed")).to_have_count(0)
-    page.get_by_role("button", name="present", exact=True).click()
-    page.keyboard.press("?")
-    expect(page.get_by_role("button", name="a tour of half a minute")).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(tour(page)).to_contain_text("1 of 4")  # the predictions are hidden
-    page.keyboard.press("Escape")
-    expect(tour(page)).to_have_count(0)
-    expect(page.locator(".hv-pointed")).to_have_count(0)
-    page.get_by_role("button", name="present", exact=True).click()
 
 
 def test_the_view_is_in_the_address(page):

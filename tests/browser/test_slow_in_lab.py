@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 
 import pytest
@@ -168,65 +167,3 @@ def test_a_closed_view_has_sent_its_last_change(open_notebook):
     page.get_by_text("python has activation").last.wait_for()
     after = app.get_by_label("raw output, or after normalization or activation")
     expect(after).to_have_value("activation")
-
-
-SLOW = """import pathlib, time, torch
-patch("hookviz.run.progress.PATIENCE", 0.0).start()
-class Slow(torch.nn.Conv2d):
-    def forward(self, x):
-        while pathlib.Path("wait").exists():
-            time.sleep(0.01)
-        return super().forward(x)
-torch.manual_seed(0)
-net = torch.nn.Sequential(*[torch.nn.Conv2d(3, 3, 1) for _ in range(4)], Slow(3, 4, 3))
-before = {name: value.clone() for name, value in net.state_dict().items()}
-explorer = hookviz.explore(net, torch.rand(1, 3, 16, 16), layer='0')
-said = ipywidgets.Label('').add_class('said')
-def tell(change=None):
-    same = all(torch.equal(before[name], value) for name, value in net.state_dict().items())
-    said.value = f'{explorer.layer} {explorer.channel} {len(hookviz.hooks(net))} {same}.'
-explorer.observe(tell)
-said"""
-LARGE = "large = hookviz.explore(net, torch.rand(1, 3, 600, 800))"
-RUN_ONE_MORE = """
-    const cells = found.content.model.sharedModel;
-    cells.insertCell(cells.cells.length, { cell_type: "code", source: CODE_OF_CELL });
-    found.content.activeCellIndex = cells.cells.length - 1;
-    app.shell.activateById(found.id);
-    app.commands.execute("notebook:run-cell"); // not waited for: it is to be stopped
-"""
-INTERRUPT = """
-    app.shell.activateById(found.id);
-    await app.commands.execute("notebook:interrupt-kernel");
-"""
-# For a moment after an error, ipykernel runs no code.
-UNTIL_IT_RUNS_CODE = """
-    const { kernel } = found.sessionContext.session;
-    let reply;
-    do reply = await kernel.requestExecute({ code: "", silent: true }).done;
-    while (reply.content.status === "aborted");
-"""
-
-
-@pytest.mark.heavy
-def test_the_run_of_a_large_picture_can_be_interrupted(open_notebook, lab):
-    """The progress bar says how to stop; afterwards the previous explorer still answers."""
-    notebook = open_notebook([ON, SLOW, "explorer"])
-    page = notebook.page
-    app, said = page.locator(".hookviz-app"), page.locator(".said").first
-    wait_for_tiles(app)
-    wait = lab.files / "wait"
-    wait.touch()
-    try:
-        notebook.command(RUN_ONE_MORE.replace("CODE_OF_CELL", json.dumps(LARGE)))
-        page.get_by_text("interrupt the kernel to stop", exact=True).wait_for()
-        notebook.command(INTERRUPT)
-        page.get_by_text("KeyboardInterrupt").first.wait_for()
-    finally:
-        wait.unlink()
-    app.locator(".hv-tile").nth(2).click()
-    wait_for(lambda: said.inner_text() == "0 2 0 True.", "the explorer to answer")
-    notebook.command(UNTIL_IT_RUNS_CODE)
-    again = f"{LARGE}\nprint('made at layer', large.layer)"
-    notebook.command(RUN_ONE_MORE.replace("CODE_OF_CELL", json.dumps(again)))
-    page.get_by_text("made at layer 4").last.wait_for()

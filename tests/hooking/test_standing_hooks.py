@@ -8,7 +8,6 @@ import pickle
 
 import captum.attr
 import pytest
-import timm
 import torch
 import torchcam.methods
 from pytorch_grad_cam import GradCAM
@@ -330,14 +329,6 @@ def test_hooks_of_the_models_class_stay_unless_named():
     assert summaries(hookviz.remove_hooks(model, of="save")) == [("forward", "conv", "Saves.save")]
 
 
-def test_a_library_keeps_the_hooks_of_its_own_models():
-    chosen = {"features_only": True, "feature_cls": "hook", "out_indices": (1, 2)}
-    model = timm.create_model("resnet10t", **chosen).eval()
-    assert [hook.why for hook in hookviz.remove_hooks(model).left] == ["the model's own"] * 2
-    assert len(model(torch.zeros(1, 3, 32, 32))) == 2
-    assert len(hookviz.remove_hooks(model, of="timm")) == 2
-
-
 # A cell that ran twice
 
 CELL = """
@@ -411,20 +402,6 @@ def test_hooks_are_selected_by_kind_and_owner(chosen, left):
     model = hooked()
     rest = hookviz.remove_hooks(model, of=hookviz.hooks(model)[1:3]).left
     assert [hook.kind for hook in rest] == ["forward_pre", "tensor"]
-
-
-def test_wrapped_models_list_the_inner_layer_names():
-    inner = net()
-    inner[0] = checkpoint_wrapper(inner[0])
-    model = nn.DataParallel(inner)
-    for module in (model, inner[0]._checkpoint_wrapped_module, inner[4]):
-        module.register_forward_hook(plain)
-    found = [hook for hook in hookviz.hooks(model) if hook.origin == "user"]
-    assert [(hook.layer, hook.type) for hook in found] == [
-        *(("", "DataParallel"), ("0", "Conv2d"), ("4", "Linear"))
-    ]
-    removed = hookviz.remove_hooks(model)
-    assert {(hook.layer, hook.type) for hook in removed.left} == {("0", "CheckpointWrapper")}
 
 
 def test_invalid_arguments_are_refused_with_a_remedy():

@@ -158,20 +158,18 @@ CALLS = {
         )
     ],
     "arithmetic": lambda: [
-        *(x + x, x - x, x * x, x / positive, positive**2, 2**x, x % 2, x // 2, -x, 1 - x),
-        *(x.abs(), positive.log(), x.exp(), x.sin(), x.erf(), x.sign(), x.round(), x.expm1()),
+        *(x + x, x * x, positive**2, x // 2, 1 - x, x.exp(), x.round()),  # most have torch's tag
         *(torch.maximum(x, positive), torch.max(x, positive), x.lerp(positive, 0.5)),
-        *(x > 0, ~(x > 0), (x > 0) & (x < 1), x.isnan(), x.masked_fill(x > 0, 0.0)),
-        *(torch.where(x > 0, x, -x), x.clone().add_(1), x.clone().mul_(x), x.addcmul(x, x)),
-        *(torch.complex(x, x), torch.atan2(x, x), torch.special.erfcx(x), x.logaddexp(x)),
+        *(x > 0, (x > 0) & (x < 1), x.masked_fill(x > 0, 0.0), torch.where(x > 0, x, -x)),
+        *(x.clone().mul_(x), x.addcmul(x, x), torch.complex(x, x), torch.special.erfcx(x)),
     ],
     "copies": lambda: [
         *(x.clone(), x.half(), x.to(torch.float64), x.mT.contiguous(), x.clone().copy_(x)),
         torch.tensor([1.0, 2.0]),
     ],
     "views": lambda: [
-        *(x[:, 1:3], x.view(2, -1), x.permute(0, 2, 3, 1), x[:, None], x.detach(), x.chunk(2)),
-        *(x.expand(3, 2, 4, 6, 6), x.unfold(2, 3, 1), x.unbind(0), rows.diagonal(), x.squeeze()),
+        *(x[:, 1:3], x.view(2, -1), x.detach(), x.chunk(2), x.expand(3, 2, 4, 6, 6)),
+        *(x.unfold(2, 3, 1), x.unbind(0), x.squeeze()),
     ],
     "norms": lambda: [
         F.batch_norm(x, weight, weight, weight, weight),

@@ -5,7 +5,6 @@ import gc
 import http.server
 import io
 import os
-import random
 import struct
 import threading
 import zlib
@@ -20,7 +19,6 @@ import hookviz
 from hookviz.draw.overlay import picture_of
 from hookviz.run import pictures
 from hookviz.run.inputs import prepare_input
-from hookviz.run.pictures import load_picture
 
 MODEL = hookviz.demo_model()
 SIDE = 112  # the demo model's input size, so that nothing is resized
@@ -328,27 +326,6 @@ def test_very_long_pictures_are_refused_unless_a_transform_is_passed():
         long, MODEL, transform=lambda picture: torch.zeros(3, *picture.size[::-1])
     )
     assert prepared.args[0].shape == (1, 3, 1, 60_000)
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow warns when it skips data
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "TIFF", "WEBP"])
-def test_damaged_files_are_read_or_refused(kind, tmp_path):
-    draw, whole = random.Random(kind), encoded(kind)
-    path = tmp_path / f"damaged.{kind.lower()}"
-    refusals = 0
-    for _ in range(60):
-        data = bytearray(whole)
-        for _ in range(draw.choice([1, 3, 30])):
-            # Damage the header most often, where it matters most.
-            end = min(len(data), draw.choice([40, 400, 10**6]))
-            data[draw.randrange(end)] = draw.randrange(256)
-        path.write_bytes(data[: draw.choice([len(data), draw.randrange(1, len(data))])])
-        try:
-            load_picture(path).rgb()
-        except ValueError as error:
-            assert path.name in str(error)
-            refusals += 1
-    assert refusals > 0
 
 
 # URLs

@@ -63,19 +63,6 @@ def test_functions_around_the_layer_run_again(between, after):
     assert runs(Net(between, after)) == (3, 0)
 
 
-def test_only_modules_before_the_layer_are_skipped():
-    model, ran = Net(), []
-    real = {name: part.forward for name, part in model.named_children()}
-    for name, part in model.named_children():
-        part.forward = lambda x, name=name: ran.append(name) or real[name](x)
-    replay = Replay(model, [model.second])
-    with torch.no_grad():
-        replay.run(lambda: model(X), lambda: model(X))
-        ran.clear()
-        replay.run(lambda: model(X), lambda: model(X))
-    assert ran == ["second"]
-
-
 def test_a_layer_that_runs_twice_is_replayed_from_its_first_call():
     model = Net()
     model.second = model.first = nn.Conv2d(3, 3, 3)

@@ -7,7 +7,6 @@ import torch
 from architectures import model_of
 from heavy import heavy_but
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 import hookviz
 from hookviz.run.session import Session
@@ -37,25 +36,6 @@ def test_explore_sees_the_model_inside_wrappers(wrapped):
         assert torch.equal(explorer.cache[name].gradient, plain.cache[name].gradient)
 
 
-def test_other_functions_see_the_model_inside_wrappers(wrapped):
-    model, (x,) = hookviz.demo_model(), hookviz.attribution.prepare_input(PICTURE, wrapped).args
-    small = x[..., 28:84, 28:84]  # for functions that run the model often
-    assert hookviz.trace(wrapped, small, "moon").scored
-    for call in (
-        lambda net: hookviz.attribute(net, PICTURE, target="moon"),
-        lambda net: hookviz.attribution.scorecam(net, small, "stem.0", "moon"),
-        lambda net: hookviz.attribution.ablationcam(net, small, "stem.0", "moon"),
-        lambda net: hookviz.metrics.deletion_curve(net, small, torch.rand(56, 56), "moon", steps=2)[
-            2
-        ],
-        lambda net: hookviz.attribution.prepare_input(PICTURE, net).args[0],
-    ):
-        torch.manual_seed(0)
-        expected = call(model)
-        torch.manual_seed(0)
-        torch.testing.assert_close(call(wrapped), expected)
-
-
 @pytest.mark.parametrize(("model_dtype", "dtype"), [("bfloat16", "float32"), ("float32", "double")])
 def test_a_dtype_that_differs_from_the_weights_is_reported(model_dtype, dtype):
     model = hookviz.demo_model().to(getattr(torch, model_dtype))
@@ -72,34 +52,6 @@ def test_a_dtype_that_differs_from_the_weights_is_reported(model_dtype, dtype):
 def test_a_wrong_number_of_channels_is_reported():
     with pytest.raises(ValueError, match=r"shape \(1, 4, 9, 9\), .* 'stem.0' .* \(N, 3, H, W\)"):
         hookviz.explore(hookviz.demo_model(), torch.rand(1, 4, 9, 9))
-
-
-class Checkpointed(nn.Module):
-    """One convolution in two checkpointed blocks; it runs twice in the second."""
-
-    def __init__(self, reentrant):
-        super().__init__()
-        self.conv, self.reentrant = nn.Conv2d(2, 2, 3, padding=1), reentrant
-
-    def forward(self, x):
-        x = checkpoint(self.conv, x, use_reentrant=self.reentrant)
-        twice = nn.Sequential(self.conv, self.conv)
-        return checkpoint(twice, x, use_reentrant=self.reentrant).mean((2, 3))
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_a_trace_names_the_call_that_checkpointing_repeats(reentrant):
-    torch.manual_seed(0)
-    model, x = Checkpointed(reentrant), torch.rand(1, 2, 5, 5)
-    trace = hookviz.trace(model, x)
-    forward = [e for e in trace if e.layer == "conv" and e.kind == "forward" and e.fired]
-    first = {e.call: e.statistics for e in forward if not e.note}
-    again = [e for e in forward if e.note]
-    assert len(first) == 3
-    assert again
-    for event in again:
-        assert event.statistics == first[event.call]
-    assert again[0].call in (1, 2)  # the second checkpoint comes first
 
 
 class Normed(nn.Module):

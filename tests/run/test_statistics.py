@@ -116,17 +116,6 @@ def test_top_k_does_not_depend_on_the_order_of_parts(values, k, random):
         assert top.more["marks"][0, : len(expected)].tolist() == [2 * i for _, i in expected]
 
 
-def test_rows_are_independent():
-    values = torch.randn(3, 4, 50)
-    values[1, 2, 7] = math.nan
-    whole = Moments.of(values)
-    alone = Moments.of(values[1, 2])
-    assert torch.equal(whole.nans, values.isnan().sum(-1))
-    assert whole.mean[1, 2] == alone.mean and whole.squares[1, 2] == alone.squares
-    merged = whole.merged(0)
-    assert merged.count.tolist() == [150, 150, 149, 150]
-
-
 @pytest.mark.parametrize("width", [1, 7, (1 << 18) + 3])
 def test_nonzero_values_are_counted_exactly(width):
     values = torch.randint(0, 3, (5, width)).float()

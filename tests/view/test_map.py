@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from browsing import Browser
 from seen import blocks
 from torch import nn
 
@@ -76,15 +75,6 @@ def test_captured_layers_of_any_type_are_nodes_of_the_map():
 def test_the_map_reuses_the_run_of_contributions(explorer):
     explorer.contributions("body.0", channel=1, position=(2, 3))
     assert graph_in(explorer.displayed()) is explorer.displayed().memo.get("cut", None).graph
-
-
-def test_the_canvas_answers_the_question_for_the_map(explorer):
-    canvas = hookviz.explore(
-        explorer.displayed().session.model, explorer.inputs.args, face="canvas"
-    )
-    answer, arrays = Browser(canvas).ask("map", sample=0, depth=0)
-    assert len(answer["nodes"]) == 6
-    assert np.array_equal(arrays["pictures"], map_payload(canvas.displayed())[1]["pictures"])
 
 
 def test_a_page_contains_the_map_of_its_layers(explorer):

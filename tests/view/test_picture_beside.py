@@ -57,12 +57,6 @@ def test_mirrored_samples_have_their_original_picture():
         assert torch.equal(shown(explorer, sample=row), as_pixels(x[sample]))
 
 
-def test_a_plain_batch_keeps_its_order():
-    (x,) = pictures(3)
-    explorer = explore(Net(lambda net, x: net.conv(x)), x, layer="conv")
-    assert torch.equal(shown(explorer, sample=2), as_pixels(x[2]))
-
-
 def test_several_pictures_are_replaced_by_a_sentence():
     explorer = explore(Net(lambda net, a, b: net.conv(a - b)), pictures(1, 1), layer="conv")
     assert shown(explorer) == (
@@ -80,12 +74,3 @@ def test_a_stroke_changes_the_first_input_only():
     explorer.call = 0
     Browser(explorer).request("paint", stroke.tobytes(), shape=[8, 8])
     assert len(explorer.edits) == 1
-
-
-def test_a_single_picture_needs_no_run():
-    runs = []
-    (x,) = pictures(1)
-    explorer = explore(Net(lambda net, x: runs.append(1) or net.conv(x)), x, layer="conv")
-    before = len(runs)
-    assert torch.equal(shown(explorer), as_pixels(x[0]))
-    assert len(runs) == before

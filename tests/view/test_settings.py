@@ -158,14 +158,6 @@ def test_a_function_as_target_is_left_out(explorer):
     assert shown(again) == shown(explorer)
 
 
-def test_changes_in_the_browser_are_in_the_settings(explorer):
-    moved = {"layer": "layer2.0.conv1", "channel": 4, "place": [0.1, 0.9], "order": "value"}
-    explorer.follow(moved)
-    found = explorer.settings()
-    assert (found["layer"], found["channel"], found["order"]) == ("layer2.0.conv1", 4, "value")
-    assert found["position"] == [2, 25]
-
-
 def test_the_position_follows_the_place_in_maps_of_any_size(explorer):
     assert explorer.position is None and explorer.settings()["position"] is None
     explorer.position = 5, 8

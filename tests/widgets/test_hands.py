@@ -15,7 +15,6 @@ from hookviz.view.maps import layer_of
 from hookviz.view.orders import score_drops
 from hookviz.view.payload import overview_payload
 from hookviz.view.source import shown_picture
-from hookviz.view.strokes import painted
 
 LAYER = "layer3.1.conv2"
 PICTURE = 6  # the demo picture of a moon
@@ -186,25 +185,6 @@ def test_the_canvas_sets_scales_and_drops_edits(explorer):
     assert explorer.edits == ()
 
 
-def test_the_browser_does_not_bring_strokes_to_another_picture(explorer):
-    browser = Browser(explorer)
-    explorer.edits = painted(explorer.edits, explorer.inputs, torch.ones(112, 112).bool(), 0)
-    explorer.edit(LAYER, 0, channels=3)
-    keys = [each["key"] for each in browser.canvas.facts["edits"]]
-    explorer.image = hookviz.demo_images()[2]
-    browser.request(set="edits", keys=keys)
-    assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 3: off"]
-
-
-def test_the_browser_sets_and_resets_the_target(explorer):
-    browser = Browser(explorer)
-    assert not browser.canvas.facts["target"]["chosen"]
-    browser.request(set="target", number=3)
-    assert explorer.target == 3 and browser.canvas.facts["target"]["chosen"]
-    browser.request(set="target")
-    assert explorer.target is None
-
-
 def test_the_browser_gets_answers_before_the_facts_of_a_new_run(explorer):
     """The request carries the questions, so that the browser shows both in one frame."""
     browser = Browser(explorer)
@@ -324,13 +304,6 @@ def test_an_interrupted_ablation_keeps_the_order(explorer, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         explorer.order = "score drop"
     assert explorer.order == "index" and explorer.frame.settings.order == "index"
-
-
-def test_attributions_are_computed_for_the_edited_network(explorer):
-    explorer.heatmap = "saliency"
-    plain = explorer.frame.heatmap
-    explorer.edit(change=0, channels=slice(None))
-    assert not np.array_equal(explorer.frame.heatmap, plain)
 
 
 def test_a_page_shows_the_edited_network(explorer):

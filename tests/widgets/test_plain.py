@@ -35,16 +35,6 @@ def test_the_reason_for_the_opened_channel_is_shown_until_the_view_changes(explo
     assert not says(explorer, "contributes most to")
 
 
-def test_the_layer_slider_shows_the_strongest_channel_of_a_layer(explorer):
-    slider = control(explorer, "layer")
-    slider.value = 3
-    layer = explorer.frame.layers[3]
-    call = explorer.cache[layer].last
-    strongest = int((call.activation * call.gradient)[0].sum((1, 2)).argmax())
-    assert (explorer.layer, explorer.channel) == (layer, strongest)
-    assert control(explorer, "channel").value == strongest
-
-
 def test_the_picture_has_map_gradient_heatmap_and_a_grid_of_the_channels(explorer):
     explorer.layer = LAYER
     titles = [axes.get_title() for axes in draw_figure(explorer.frame).axes]

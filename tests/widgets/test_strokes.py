@@ -1,7 +1,5 @@
 """Brush, rectangle and eraser change the input, and undo restores it."""
 
-from unittest.mock import MagicMock
-
 import numpy as np
 import pytest
 import torch
@@ -106,21 +104,3 @@ def test_a_mask_of_another_size_is_refused_and_an_empty_mask_is_ignored(explorer
     )
     stroke(explorer, np.zeros_like(MASK), tool)
     assert explorer.edits == ()
-
-
-def test_the_browser_draws_a_new_run_after_two_messages(explorer, monkeypatch):
-    """The answers to its questions are the first, the facts the second."""
-    canvas, sent = explorer.children[0], []
-    # Without a kernel, ipywidgets 7 sends no traits.
-    monkeypatch.setattr(type(canvas.comm), "kernel", MagicMock(), raising=False)
-    monkeypatch.setattr(canvas, "_send", lambda message, buffers=None: sent.append(message))
-    questions = [
-        {"ask": "picture", "key": "input", "of": [0, 0, 0]},
-        {"ask": "heatmap", "key": "heat", "layer": explorer.layer, "method": "gradcam"},
-    ]
-    request = {"set": "paint", "shape": MASK.shape, "moved": canvas.seen + 1}
-    mask = memoryview(MASK.astype(np.uint8).tobytes())
-    canvas._handle_custom_msg({**request, "questions": questions}, [mask])
-    custom, facts, overview = sent
-    assert [answer["ask"] for answer in custom["content"]["answers"]] == ["picture", "heatmap"]
-    assert facts["state"].keys() == {"facts", "seen"} and overview["state"].keys() == {"overview"}
