@@ -6,15 +6,17 @@ tabulate package would only lay out the result, in as many lines.
 
 from __future__ import annotations
 
+import base64
 import html
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from textwrap import fill, wrap
 from typing import Any, TypeVar
 
-from .files import without_half_characters
+from .files import page_to, without_half_characters
 
 T = TypeVar("T")
 
@@ -312,12 +314,67 @@ def html_table(title: str, header: Row, rows: Sequence[Row]) -> str:
     )
 
 
+def html_page(title: str, policy: str, sheet: str, body: str) -> str:
+    """Return a page with a content policy and a style sheet."""
+    page = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)}</title>
+<style>{sheet}</style>
+</head>
+{body}
+</html>
+"""
+    return without_half_characters(page)
+
+
+_PLAIN = (
+    "body { font: 13px system-ui, sans-serif; margin: 2em; } "
+    "table { border-collapse: collapse; } th, td { padding: 2px 8px; text-align: left; "
+    "vertical-align: top; border-bottom: 1px solid #8884; } img { max-width: 100%; }"
+)
+
+
+def plain_page(title: str, body: str, png: bytes | None = None) -> str:
+    """Return a page of tables and one picture, without scripts or requests.
+
+    >>> "<script" in plain_page("Two layers", "<table></table>")
+    False
+    """
+    picture = ""
+    if png is not None:
+        source = base64.b64encode(png).decode()
+        picture = f'<p><img alt="{escape(title)}" src="data:image/png;base64,{source}"></p>'
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return html_page(title, policy, _PLAIN, f"<body>{picture}{body}</body>")
+
+
 class Tabular:
-    """A mixin for results that are displayed as a table."""
+    """A mixin for results that are displayed as a table, whose page has a figure if there is one.
+
+    A subclass defines either ``verdict``, ``_header`` and `_cells`, or `_as_table`, or its own
+    ``__repr__`` and `_repr_html_`. For a figure it overrides `_png`.
+    """
+
+    _header: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        raise AttributeError("This result has no verdict.")
+
+    def _cells(self) -> Sequence[Row]:
+        return []
 
     def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
         """Return title, header, rows, and the columns that a narrow terminal can do without."""
-        raise NotImplementedError
+        return self.verdict, self._header, self._cells(), ()
 
     @for_terminal
     def __repr__(self) -> str:
@@ -326,6 +383,28 @@ class Tabular:
     def _repr_html_(self) -> str:
         title, header, rows, _ = self._as_table()
         return html_table(title, header, rows)
+
+    def _heading(self) -> str:
+        """Return the title of the page."""
+        return self._as_table()[0]
+
+    def _png(self) -> bytes | None:
+        return None
+
+    def to_html(
+        self, path: str | os.PathLike | None = None, *, title: str | None = None
+    ) -> str | None:
+        """Write the table, and the figure, as one file that needs no kernel and no network.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            The file to write; if left out, the page is returned.
+        title : str, optional
+            Of the page.
+        """
+        page = plain_page(title or self._heading(), self._repr_html_(), self._png())
+        return page_to(path, page)
 
 
 def call_name(layer: str, call: int = 0, path: str = "") -> str:

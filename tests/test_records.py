@@ -115,6 +115,29 @@ def contributions(model, x):
     return hookviz.contributions(model, x, CONVOLUTION, channel=1, position=(2, 3))
 
 
+def fields(model, x):
+    return hookviz.receptive_field(model, x, nn.Conv2d)
+
+
+def edit(model, x):
+    with hookviz.edit(model, CONVOLUTION, 0, channels=[1, 2]) as edited:
+        model(x)
+    return edited
+
+
+def curve(model, x):
+    heatmaps = torch.rand(len(x), 64, 64)
+    return hookviz.metrics.deletion_curve(model, x, heatmaps, lambda out: out.sum(), steps=2)
+
+
+def sanity_check(model, x):
+    return hookviz.metrics.sanity_check(network(), x, "saliency", steps=2)
+
+
+def visualization(model, x):
+    return hookviz.feature_visualization(network(), CONVOLUTION, [1, 2], steps=2, size=64)
+
+
 def attention(model, x):
     """Return the attention of a module with a long name; the network itself has none."""
     attending = nn.Sequential()
@@ -145,6 +168,11 @@ RESULTS = {
     "hooks": table_of_hooks,
     "remove_hooks": removed_hooks,
     "receptive_field": field,
+    "receptive_fields": fields,
+    "edit": edit,
+    "curve": curve,
+    "sanity_check": sanity_check,
+    "feature_visualization": visualization,
 }
 
 
@@ -195,8 +223,8 @@ def test_records_are_strict_json(result):
     assert json.loads(json.dumps(records, allow_nan=False)) == records
     assert len({tuple(record) for record in records}) == 1  # all records have the same columns
     for record in records:
-        # The records of these two are channels of one layer.
-        assert "layer" in record or name in ("contributions", "weights")
+        # The records of these are channels of one layer, or steps.
+        assert "layer" in record or name in ("contributions", "weights", "curve", "sanity_check")
         # In a graph, "module" is the module whose code ran the operation.
         assert "module" not in record or name == "graph"
         for key, value in record.items():
@@ -216,21 +244,17 @@ def test_tables_are_at_most_80_characters_wide(result):
 
 def test_html_tables_have_unshortened_names(result, odd):
     name, found = result
-    assert LONG in found._repr_html_() or (name == "diagnose" and not odd)
+    assert LONG in found._repr_html_() or name == "curve" or (name == "diagnose" and not odd)
 
 
-PAGES = {"trace", "diagnose", "compare", "similarity", "survey", "watch", "hooks", "remove_hooks"}
-PAGES |= {"receptive_field", "graph", "contributions", "attention", "weights"}
 VERDICTS = {"diagnose", "compare", "watch", "graph", "contributions", "attention", "weights"}
+VERDICTS |= {"edit", "curve", "sanity_check", "feature_visualization"}
 
 
 def test_result_pages_are_one_file_without_urls(result, odd, tmp_path):
     name, found = result
     if not odd:
         return  # a page of finite values has nothing else
-    if name not in PAGES:
-        assert not hasattr(found, "to_html")
-        return
     path = tmp_path / "page.html"
     if name == "survey":
         with pytest.raises(ValueError, match="only the numbers of its inputs|not a picture"):

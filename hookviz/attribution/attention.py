@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..draw.document import TablePage
 from ..hooking.edit import LayerEdit
 from ..hooking.maps import MAX_PREFIX_TOKENS
 from ..hooking.records import CapturedTensor
@@ -22,7 +21,7 @@ from ..run.inputs import Transform
 from ..run.recorder import OperationRecorder
 from ..run.session import Session
 from ..run.target import Target, check_target, needed_logits
-from ..tables import counted, number, plain
+from ..tables import Tabular, counted, number, plain
 from .attention_listener import AttentionListener
 
 if TYPE_CHECKING:
@@ -208,7 +207,7 @@ def blocks_of_attention(names: Sequence[str]) -> dict[str, str]:
     return {name: ".".join(each[: depth + 1]) for name, each in zip(names, parts, strict=True)}
 
 
-class Attention(TablePage, Mapping[str, Tensor]):
+class Attention(Tabular, Mapping[str, Tensor]):
     """Attention weights by module; `hookviz.attention` makes it.
 
     Attributes

@@ -15,6 +15,7 @@ from ..hooking.maps import enlarged
 from ..run.inputs import Transform
 from ..run.session import Session
 from ..run.target import Target
+from ..tables import Tabular, counted, number, plain
 from .gradients import baseline_like
 from .scorer import Scorer
 
@@ -72,8 +73,14 @@ def pointing_game(heatmap: Heatmap, mask: Mask, tolerance: float = 0) -> bool | 
     return hits[0] if single else torch.tensor(hits)
 
 
-class Curve(NamedTuple):
-    """The score as pixels are removed or inserted.
+class _Curve(NamedTuple):
+    fractions: Tensor
+    scores: Tensor
+    area: float | Tensor
+
+
+class Curve(Tabular, _Curve):
+    """The score as pixels are removed or inserted; also the tuple of its three attributes.
 
     Attributes
     ----------
@@ -85,9 +92,26 @@ class Curve(NamedTuple):
         Under the curve, by the trapezoidal rule; ``(N,)`` for a batch.
     """
 
-    fractions: Tensor
-    scores: Tensor
-    area: float | Tensor
+    _header = ("sample", "fraction of pixels", "score")
+
+    @property
+    def verdict(self) -> str:
+        """The area in one line."""
+        areas = torch.as_tensor(self.area)
+        of = f", mean of {counted(len(areas), 'sample')}" if areas.ndim else ""
+        return f"Area under the curve: {number(float(areas.mean()))}{of}"
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one dict per sample and step: ``sample fraction score``."""
+        return [
+            plain({"sample": sample, "fraction": fraction, "score": score})
+            for sample, scores in enumerate(torch.atleast_2d(self.scores).tolist())
+            for fraction, score in zip(self.fractions.tolist(), scores, strict=True)
+        ]
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        rows = zip(self.records(), self.scores.flatten().tolist(), strict=True)
+        return [(str(row["sample"]), number(row["fraction"]), number(score)) for row, score in rows]
 
 
 def deletion_curve(

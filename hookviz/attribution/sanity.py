@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..draw.document import TablePage
 from ..hooking.handles import HookManager
 from ..hooking.interrupts import Block, defer_interrupts
 from ..hooking.select import check_model, close_names, is_convolution, select_layer
@@ -19,7 +18,7 @@ from ..run.inputs import Transform
 from ..run.progress import Progress
 from ..run.session import Session
 from ..run.target import Target, check_target
-from ..tables import number, plain
+from ..tables import Tabular, number, plain
 from .attention import attention, top_classes
 from .cam import ATTENTION_HEATMAPS, HEATMAPS, heatmap, method_name, needs_gradient
 from .gradients import ATTRIBUTIONS, NO_GRADIENT, attribute, picture_map, whole_number
@@ -233,7 +232,7 @@ def _shuffle(module: nn.Module, generator: torch.Generator) -> None:
         parameter.copy_(parameter.flatten()[order].view_as(parameter))
 
 
-class SanityCheck(TablePage):
+class SanityCheck(Tabular):
     """The changes of a heatmap with the weights; `hookviz.metrics.sanity_check` makes it.
 
     Attributes

@@ -6,14 +6,12 @@ import base64
 import hashlib
 import json
 import math
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..files import page_to, without_half_characters
-from ..tables import Row, Tabular, escape, megabytes
+from ..tables import escape, html_page, megabytes
 
 STATIC = Path(__file__).resolve().parent.parent / "static"
 
@@ -111,90 +109,7 @@ def document(
 {first}
 <script>{program}</script>"""
     body += f"\n{last}" if last else ""
-    return _page(title, policy, sheet, f'<body class="hookviz-page">\n{body}\n</body>')
-
-
-def _page(title: str, policy: str, sheet: str, body: str) -> str:
-    page = f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escape(title)}</title>
-<style>{sheet}</style>
-</head>
-{body}
-</html>
-"""
-    return without_half_characters(page)
-
-
-_PLAIN = (
-    "body { font: 13px system-ui, sans-serif; margin: 2em; } "
-    "table { border-collapse: collapse; } th, td { padding: 2px 8px; text-align: left; "
-    "vertical-align: top; border-bottom: 1px solid #8884; } img { max-width: 100%; }"
-)
-
-
-def plain_page(title: str, body: str, png: bytes | None = None) -> str:
-    """Return a page of tables and one picture, without scripts or requests.
-
-    >>> "<script" in plain_page("Two layers", "<table></table>")
-    False
-    """
-    picture = ""
-    if png is not None:
-        source = base64.b64encode(png).decode()
-        picture = f'<p><img alt="{escape(title)}" src="data:image/png;base64,{source}"></p>'
-    policy = (
-        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    return _page(title, policy, _PLAIN, f"<body>{picture}{body}</body>")
-
-
-class TablePage(Tabular):
-    """A mixin for results whose page is a table, below a figure if there is one.
-
-    A subclass defines either ``verdict``, ``_header`` and `_cells`, or `_as_table`, or its own
-    ``__repr__`` and `_repr_html_`. For a figure it overrides `_png`.
-    """
-
-    _header: tuple[str, ...] = ()
-
-    @property
-    def verdict(self) -> str:
-        raise AttributeError("This result has no verdict.")
-
-    def _cells(self) -> Sequence[Row]:
-        return []
-
-    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
-        return self.verdict, self._header, self._cells(), ()
-
-    def _heading(self) -> str:
-        """Return the title of the page."""
-        return self.verdict
-
-    def _png(self) -> bytes | None:
-        return None
-
-    def to_html(
-        self, path: str | os.PathLike | None = None, *, title: str | None = None
-    ) -> str | None:
-        """Write the table, and the figure, as one file that needs no kernel and no network.
-
-        Parameters
-        ----------
-        path : str or path-like, optional
-            The file to write; if left out, the page is returned.
-        title : str, optional
-            Of the page.
-        """
-        page = plain_page(title or self._heading(), self._repr_html_(), self._png())
-        return page_to(path, page)
+    return html_page(title, policy, sheet, f'<body class="hookviz-page">\n{body}\n</body>')
 
 
 def check_size(max_bytes: float) -> None:

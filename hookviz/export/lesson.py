@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..draw.document import TablePage
 from ..files import without_half_characters
 from ..hooking.select import close_names
-from ..tables import cut, for_terminal, html_table, paragraph, plain, text_table
+from ..tables import Tabular, cut, for_terminal, html_table, paragraph, plain, text_table
 from ..view.checks import check
 from ..view.maps import for_layer
 from ..view.payload import settings_payload, written_target
@@ -342,7 +341,7 @@ class Sheet:
         return sum(answer.right is True for answer in self.answers)
 
 
-class Grades(TablePage, Sequence[Sheet]):
+class Grades(Tabular, Sequence[Sheet]):
     """A row for each student, a column for each question; `hookviz.grade` returns it.
 
     Attributes

@@ -18,6 +18,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, nn
 
+from ..tables import Tabular, counted, plain, some
 from .changes import (
     Change,
     Channels,
@@ -124,8 +125,8 @@ def edit(
     return Edit(model, layers, change, channels, where, gradient, call, output)
 
 
-class Edit(HookManager):
-    """The block that `edit` returns.
+class Edit(Tabular, HookManager):
+    """The block that `edit` returns; shown as a table of what it changes.
 
     Attributes
     ----------
@@ -134,6 +135,7 @@ class Edit(HookManager):
     """
 
     follows = TRANSFORMS
+    _header = ("layer", "change")
 
     def __init__(
         self,
@@ -165,6 +167,26 @@ class Edit(HookManager):
         hooks += [(m, "edit", partial(self._after, name)) for m, name in modules.items()]
         hooks += [(p, "tensor", partial(self._arrived_at, name)) for p, name in parameters.items()]
         super().__init__(hooks)
+
+    @property
+    def verdict(self) -> str:
+        """The number of changed tensors, in one line."""
+        what = "gradients" if self.gradient else "outputs"
+        return f"Edit of {what} of {some(self.names)}: {counted(self.count, 'tensor')} changed"
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one dict per layer: ``layer change channels gradient call output``."""
+        options = {name: getattr(self, name) for name in ("channels", "gradient", "call", "output")}
+        return [
+            plain({"layer": name, "change": self._of(name)._what()} | options)
+            for name in self.names
+        ]
+
+    def _of(self, name: str) -> LayerEdit:
+        return LayerEdit(name, self.change, self.channels, self.where)
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [(name or "(model)", self._of(name).words()) for name in self.names]
 
     def of_input(self, name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Return the model's arguments with an input changed, as within the block."""
@@ -339,13 +361,17 @@ class LayerEdit:
         return plain and (self.layer, self.channels) == (layer, channel)
 
     def __str__(self) -> str:
+        return f"{self.layer or '(model)'}, {self.words()}"
+
+    def words(self) -> str:
+        """Return what it changes, and how."""
         whose = "all channels" if self.channels is None else f"channels {self.channels}"
         if isinstance(self.channels, int):
             whose = f"channel {self.channels}"
         elif isinstance(self.channels, slice):
             whose = f"channels {index_words(self.channels)}"
         whose += ", some positions" if self.where is not None else ""
-        return f"{self.layer or '(model)'}, {whose}: {self._what()}"
+        return f"{whose}: {self._what()}"
 
     def _what(self) -> str:
         if self.factor is not None:

@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
-from ..draw.document import TablePage
 from ..draw.mosaic import STYLE, Piece, facts, row
 from ..draw.overlay import picture_of
 from ..hooking.handles import HookManager
@@ -28,7 +27,7 @@ from ..run.pictures import load_picture
 from ..run.progress import Progress
 from ..run.session import Session
 from ..run.transforms import Transform, preprocessing_for, transform_for
-from ..tables import escape, for_terminal, html_table, number, plain, text_table
+from ..tables import Tabular, escape, for_terminal, html_table, number, plain, text_table
 from .showing import widget
 from .survey.run import survey as survey_of
 from .survey.survey import Survey, check_survey
@@ -294,7 +293,7 @@ class _Ascent:
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureVisualization(TablePage):
+class FeatureVisualization(Tabular):
     """Pictures that excite channels most; `hookviz.feature_visualization` makes them."""
 
     layer: str

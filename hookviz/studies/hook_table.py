@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from ..draw.document import TablePage
 from ..hooking.handles import own_function
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_module, module_names, type_name
 from ..run.errors import legible
-from ..tables import Row, for_terminal, html_table, some, text_table
+from ..tables import Row, Tabular, for_terminal, html_table, some, text_table
 
 
 class HookFunction(NamedTuple):
@@ -380,7 +379,7 @@ def remove_hooks(
     return RemovedHooks(removed, type_name(model), hooks(model))
 
 
-class HookTable(TablePage, Sequence[HookInfo]):
+class HookTable(Tabular, Sequence[HookInfo]):
     """The hooks on a model, made by `hookviz.hooks`; a slice is a table, too."""
 
     def __init__(self, found: Iterable[HookInfo], model: str) -> None:
@@ -424,9 +423,6 @@ class HookTable(TablePage, Sequence[HookInfo]):
         names = some(hook.function for hook in self.repeated)
         twice = f"; several times: {names}. Was a cell run twice?" if names else ""
         return f"{_count(self).capitalize()} on {self._model}{twice}"
-
-    def _heading(self) -> str:
-        return self.title
 
     def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
         return self.title, _HEADER, _rows(self), ()

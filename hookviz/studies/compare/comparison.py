@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from torch import Tensor
 
-from ...draw.document import TablePage
 from ...hooking.select import Layers
 from ...hooking.tensors import tensors
 from ...run.target import logits_of, probabilities
-from ...tables import counted, for_terminal, html_table, paragraph, some, text_table
+from ...tables import Tabular, counted, for_terminal, html_table, paragraph, some, text_table
 from .difference import (
     GROWTH,
     HEADER,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from ...draw.figures import ShownFigure
 
 
-class Comparison(TablePage, Sequence[LayerDifference]):
+class Comparison(Tabular, Sequence[LayerDifference]):
     """The difference of each layer between two runs, in the order in which the layers returned.
 
     Made by `hookviz.compare`. A block comes after the layers within it. It is displayed with the

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ...draw.document import TablePage
 from ...hooking.capture import Capture
 from ...hooking.interrupts import Block
 from ...hooking.records import TensorStore
@@ -19,7 +18,7 @@ from ...hooking.tensors import at_least_float32
 from ...run.inputs import ModelInput, as_the_model_takes
 from ...run.progress import Progress
 from ...run.session import Session
-from ...tables import counted, for_terminal, html_table, plain, text_table
+from ...tables import Tabular, counted, for_terminal, html_table, plain, text_table
 
 _AT_ONCE = 1 << 22  # how many numbers are made double at once
 
@@ -72,7 +71,7 @@ LEAST = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Similarity(TablePage):
+class Similarity(Tabular):
     """The similarity of the layers of two models; `hookviz.similarity` measures it.
 
     Attributes

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, overload
 
-from ...draw.document import TablePage
 from ...hooking.select import close_names
 from ...run.errors import line_of
-from ...tables import WIDTH, counted, cut, escape, for_terminal, paragraph, plain
+from ...tables import WIDTH, Tabular, counted, cut, escape, for_terminal, paragraph, plain
 
 SEVERITIES = ("error", "warning", "note")
 """Worst first: the model is useless, it will suffer, the user should know."""
@@ -124,7 +123,7 @@ Ignored = Sequence[str | tuple[str, str]]
 """Kinds of findings, or a kind and a pattern of layers' names."""
 
 
-class Diagnosis(TablePage, Sequence[Finding]):
+class Diagnosis(Tabular, Sequence[Finding]):
     """The findings of one examination, worst first; empty where nothing was found.
 
     Made by `hookviz.diagnose`.

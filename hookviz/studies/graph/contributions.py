@@ -8,11 +8,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...draw.document import TablePage
 from ...hooking.select import select_layer
 from ...run.inputs import Transform
 from ...run.session import Session
-from ...tables import for_terminal, html_table, number, plain, text_table
+from ...tables import Tabular, for_terminal, html_table, number, plain, text_table
 from .cut import CutRun, Value
 from .kernels import falling
 from .listener import Place
@@ -109,7 +108,7 @@ def contributions_in(run: CutRun, value: Value) -> Contributions:
 
 
 @dataclass(frozen=True, eq=False)
-class Contributions(TablePage):
+class Contributions(Tabular):
     """One value of a layer as ``bias + products.sum()``; `hookviz.contributions` makes it.
 
     Attributes

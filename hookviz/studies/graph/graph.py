@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import nn
 
-from ...draw.document import TablePage
 from ...hooking.functions import standing_in
 from ...hooking.handles import HookManager
 from ...hooking.interrupts import Block
@@ -26,7 +25,7 @@ from ...run.errors import first_line
 from ...run.inputs import Transform
 from ...run.recorder import OperationRecorder
 from ...run.session import Session
-from ...tables import counted, for_terminal, html_table, plain, text_table
+from ...tables import Tabular, counted, for_terminal, html_table, plain, text_table
 from .listener import INPUT, OUTPUT, GraphListener, Node, Place, own_memory
 from .page import drawing
 
@@ -165,7 +164,7 @@ def _has_matrix(module: nn.Module) -> bool:
     return type_name(module) == "Linear" or any(each is not None and each.ndim > 1 for each in own)
 
 
-class Graph(TablePage):
+class Graph(Tabular):
     """The operations of one forward and their connections; `hookviz.graph` makes it.
 
     Attributes

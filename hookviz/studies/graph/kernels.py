@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from ...draw import html
 from ...draw.colours import colour_ranges, palette
-from ...draw.document import TablePage
 from ...draw.figures import ShownFigure, no_formula, small_png, within
 from ...draw.mosaic import mosaic
 from ...hooking.select import is_convolution, select_layer, type_name
@@ -20,7 +19,7 @@ from ...hooking.weights import stored_tensor
 from ...run.follow import StopForward, follow
 from ...run.recorder import ModuleCall
 from ...run.session import Session
-from ...tables import escape, for_terminal, html_table, number, plain, text_table
+from ...tables import Tabular, escape, for_terminal, html_table, number, plain, text_table
 from .stages import NORMALIZED, StageListener
 
 _MOST = 128  # kernels or slices in a figure
@@ -156,7 +155,7 @@ def _norm_after(
 
 
 @dataclass(frozen=True, eq=False)
-class LayerWeights(TablePage):
+class LayerWeights(Tabular):
     """The kernels of a convolution, or the rows of a linear layer; `Explorer.weights` makes it.
 
     Attributes

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...draw.document import TablePage
 from ...hooking.handles import HookManager
 from ...hooking.maps import PatchGrid, as_maps
 from ...hooking.select import Layers, check_model, module_names, select_layers
@@ -18,7 +17,7 @@ from ...hooking.tensors import tensors
 from ...run.follow import StopForward
 from ...run.inputs import ModelInput, Transform, prepare_input
 from ...run.session import Session, clone_inputs
-from ...tables import counted, for_terminal, html_table, paragraph, plain, text_table
+from ...tables import Row, Tabular, counted, for_terminal, html_table, paragraph, plain
 from .dependency import Key, LayerFootprint, Uncertainty, seen_by, spatial
 
 
@@ -62,7 +61,7 @@ class _Origin(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ReceptiveField(TablePage):
+class ReceptiveField(Tabular):
     """The part of the input that each position of a layer's map depends on, by `receptive_field`.
 
     Attributes
@@ -277,21 +276,16 @@ HEADER = ("layer", "status", "sees", "stride", "starts at", "positions", "of the
 """The columns of a table of fields; all sizes are in pixels."""
 
 
-class ReceptiveFields(dict[str, ReceptiveField]):
+class ReceptiveFields(Tabular, dict[str, ReceptiveField]):
     """The receptive fields of several layers, by name."""
 
-    @for_terminal
-    def __repr__(self) -> str:
-        return text_table(self._title(), HEADER, self._rows(), ("of the input",))
+    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
+        title = f"Receptive fields of {counted(len(self), 'layer')}, in pixels"
+        return title, HEADER, [field._row() for field in self.values()], ("of the input",)
 
-    def _repr_html_(self) -> str:
-        return html_table(self._title(), HEADER, self._rows())
-
-    def _title(self) -> str:
-        return f"Receptive fields of {counted(len(self), 'layer')}, in pixels"
-
-    def _rows(self) -> list[tuple[str, ...]]:
-        return [field._row() for field in self.values()]
+    def records(self) -> list[dict[str, Any]]:
+        """Return one dict for each layer, as `ReceptiveField.records`."""
+        return [record for field in self.values() for record in field.records()]
 
 
 def _times(numbers: Sequence[int | None]) -> str:
