@@ -358,6 +358,21 @@ def test_a_model_that_is_not_a_classifier_has_a_worst_input():
     assert same.worst_sample is None and "furthest" not in same.verdict
 
 
+def test_a_new_head_differs_alone_and_each_model_has_its_own_top_class():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 9)
+    )
+    other, x = copy.deepcopy(model), torch.rand(1, 3, 3, 3)
+    other[3] = nn.Linear(4, 2)
+    found = hookviz.compare(model, other, x)
+    assert found.first().layer == "3" and "shapes differ: 1×9 and 1×2" in found.verdict
+    # The gradient at the one position.
+    one, two = (net[3].weight[net(x)[0].argmax()].detach() for net in (model, other))
+    assert found[0].gradient.largest == pytest.approx(float((one - two).abs().max()))
+    assert found.show().frame.target == f"class {int(other(x).argmax())}"
+
+
 def test_a_layer_that_runs_more_often_in_one_model_is_unmatched():
     class Twice(nn.Module):
         def __init__(self, times):

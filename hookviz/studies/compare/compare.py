@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from ...hooking.select import Layers
 from ...hooking.storage import StorageMap
 from ...run.inputs import Transform, as_the_model_takes, prepare_input
 from ...run.session import PassResult, Session
-from ...run.target import Target, logits_of
+from ...run.target import Target, logits_of, score_of
 from ...tables import counted
 from ..showing import widget
 from .comparison import Comparison
@@ -105,7 +105,7 @@ def compare(
         As for `hookviz.explore`. Model b gets the same, on its device and in its weights' type.
     target : optional
         The score whose gradients are compared, as in `hookviz.explore`. None is, for both, a's top
-        class.
+        class; if b has another number of classes, each one's own top class.
     inputs_b : optional
         Other inputs for b.
     layers : optional
@@ -156,8 +156,20 @@ def compare(
     first, second = Session(model_a, given, **known), Session(model_b, given_b, **known)
     one = _captured("a", first, _every if layers is None else layers, target)
     second.inputs = as_the_model_takes(first.inputs if inputs_b is None else given_b, second.model)
-    shared = _for_both(target, logits_of(one.output))
-    two = _captured("b", second, _partners(one.observer, second, layers, pairs), shared)
+    logits = logits_of(one.output)
+    shared = _for_both(target, logits)
+
+    def of_b(output: Any) -> Target:
+        """Return the target of both; None, b's own top class, if b has other classes."""
+        own = logits_of(output)
+        others = logits is not None and own is not None and own.shape[1] != logits.shape[1]
+        return None if target is None and others else shared
+
+    def score(output: Any, _: Target, class_names: Sequence[str]) -> Tensor | None:
+        return score_of(output, of_b(output), class_names)
+
+    partners = _partners(one.observer, second, layers, pairs)
+    two = _captured("b", second, partners, shared, score)
     pairing = paired(one.observer, two.observer, pairs)
     if not pairing.partners:
         raise ValueError(
@@ -172,7 +184,7 @@ def compare(
         pairing.unmatched + _uneven(one.observer, two.observer, pairing.partners),
         (one.output, two.output),
         first.class_names,
-        partial(_explored, first, second, shared),
+        partial(_explored, first, second, of_b(two.output)),
     )
 
 
@@ -198,11 +210,17 @@ def _partners(
 
 
 def _captured(
-    whose: str, session: Session, layers: Layers, target: Target
+    whose: str,
+    session: Session,
+    layers: Layers,
+    target: Target,
+    score: Callable[..., Tensor | None] = score_of,
 ) -> PassResult[OrderedCapture]:
     """Run a model, and store the tensors of its layers."""
     try:
-        return session.forward_backward(target, lambda: OrderedCapture(session.given, layers))
+        return session.forward_backward(
+            target, lambda: OrderedCapture(session.given, layers), score_of=score
+        )
     except Exception as error:
         error.add_note(f"It was model {whose} of the two that are compared.")
         raise
