@@ -172,15 +172,18 @@ CONSTANTS = {
     "an added tensor": lambda h: h + torch.tensor(torch.inf),
     "a subtracted tensor": lambda h: h - torch.full((4,), torch.inf),
     "a mask": lambda h: h.masked_fill(CLASS_0, -torch.inf),
+    "NaN": lambda h: h * torch.tensor(torch.nan),
+    "filled with NaN": lambda h: h.clone().fill_(torch.nan),
 }
 
 
 @pytest.mark.parametrize("name", CONSTANTS)
-def test_inf_of_a_constant_in_output_and_loss_is_an_error(name):
+def test_nan_and_inf_of_a_constant_in_output_and_loss_are_errors(name):
     model = Applied(CONSTANTS[name])
     for findings in (hookviz.diagnose(model, X, squared_error), guarded(model, squared_error)):
         (found,) = findings
-        assert (found.kind, found.severity, found.phase) == ("inf", "error", "forward")
+        assert (found.severity, found.phase) == ("error", "forward")
+        assert found.kind == ("nan" if "NaN" in name else "inf")
         assert "constant in the code" in found.message or "the code writes" in found.message
         assert found.file == __file__
     assert hookviz.diagnose(model, X).healthy == (name == "a mask")

@@ -96,31 +96,21 @@ def input_after_change(model, x, layer, part, by):
     return given[0].double()
 
 
-def test_values_equal_contributions_without_another_run(branching):
-    model, x = branching
-    run, ran = cut_of(model, x), []
-    handle = model.register_forward_pre_hook(lambda *given: ran.append(given))
-    places = {"one": (2, 3), "two": (6, 0), "gate": (0, 0), "three": (3, 1), "last": ()}
-    found = {name: run.value(name, 2, position, sample=1) for name, position in places.items()}
-    after = {name: run.after(value) for name, value in found.items()}
-    assert not ran
-    handle.remove()
-    for name, value in found.items():
-        wanted = hookviz.contributions(model, x, name, channel=2, position=places[name], sample=1)
-        assert (value.value, after[name]) == (wanted.value, wanted.after)
-        assert torch.equal(value.terms.kernel, wanted.kernel)
-        assert torch.equal(value.terms.patch, wanted.patch)
-        assert run.graph.sources(name) == wanted.sources
+def check_weights(model, x, layer, found, index):
+    """Compare each part's weight with the change of the value per change of its source."""
+    check_that_parts_add_up(found)
+    for part in found.parts:
+        changes = (input_after_change(model, x, layer, part, by) for by in (1e-6, -1e-6))
+        after, before = (given[index] for given in changes)
+        slope = float(after - before) / 2e-6
+        assert slope == pytest.approx(part.weight, rel=1e-4, abs=1e-6), part
 
 
 def test_weights_of_parts_equal_finite_differences(branching):
-    """Each part's weight is the change of the value per change of its source."""
-    model, x = branching
-    model, x = model.double(), x.double()
+    model, x = (each.double() for each in branching)
     run = cut_of(model, x)
     for channel in range(8):
         found = origins_of(run, "three", 1, (1, 2), 1, channel, (1, 0))
-        check_that_parts_add_up(found)
         places = {(part.layer, part.channel, part.position) for part in found.parts}
         y = ("one", channel % 4, (2, 3))
         if channel >= 4:  # a copy after a batch norm and a ReLU
@@ -129,19 +119,18 @@ def test_weights_of_parts_equal_finite_differences(branching):
         else:  # a sum with a gated value
             assert found.kind == "linearisation" and found.bent_by == ["mul", "sigmoid"]
             assert {("two", channel, (2, 3)), ("gate", channel, (0, 0))} <= places
-        for part in found.parts:
-            after, before = (
-                input_after_change(model, x, "three", part, by)[1, channel, 3, 4]
-                for by in (1e-6, -1e-6)
-            )
-            # The layer's input includes the model's padding; the tap (1, 0) is at row 3, column 4.
-            slope = float(after - before) / 2e-6
-            assert slope == pytest.approx(part.weight, rel=1e-4, abs=1e-6), part
+        # The layer's input includes the model's padding; the tap (1, 0) is at row 3, column 4.
+        check_weights(model, x, "three", found, (1, channel, 3, 4))
     assert origins_of(run, "three", 0, (0, 0)).value == 0  # padding by the model's code
     assert origins_of(run, "one", 0, (0, 0)) is None  # padding by the layer
+    pooled = origins_of(run, "last", 2, None, 1, 3, ())
+    assert {(part.layer, part.channel) for part in pooled.parts} == {("three", 3)}
+    assert pooled.parts[0].path == ["max_pool2d_with_indices", "mean"]
+    assert pooled.kind == "constant" and pooled.remainder == pytest.approx(0, abs=1e-7)
+    check_weights(model, x, "last", pooled, (1, 3))
 
 
-def test_values_are_traced_through_pooling_and_to_the_input(branching):
+def test_the_output_and_the_input_are_ends_of_the_trace(branching):
     model, x = branching
     run = cut_of(model, x)
     found = run.origins_of_output(run.output[1, 2])
@@ -150,17 +139,6 @@ def test_values_are_traced_through_pooling_and_to_the_input(branching):
     assert (logit.weight, found.remainder) == (1, 0)
     found = run.origins_of_output(run.output[1] @ torch.tensor([1.0, -3.0, 2.0]))
     assert [part.channel for part in found.parts] == [2, 0, 1]  # by weight
-    found = origins_of(run, "last", 2, None, 1, 3, ())
-    assert {(part.layer, part.channel) for part in found.parts} == {("three", 3)}
-    assert found.parts[0].path == ["max_pool2d_with_indices", "mean"]
-    assert found.kind == "constant" and found.remainder == pytest.approx(0, abs=1e-7)
-    with torch.no_grad(), hookviz.capture(model, "three") as cache:
-        model(x)
-    values = cache["three"].last.activation[1, 3]
-    pooled, places = F.max_pool2d(values[None], 2, return_indices=True)
-    wanted = {tuple(map(int, divmod(int(n), values.shape[1]))) for n in places.flatten()}
-    assert {part.position for part in found.parts} == wanted
-    assert all(part.weight == pytest.approx(1 / pooled.numel()) for part in found.parts)
     first = run.value("one", 0, (3, 4), sample=1)
     (pixel,) = run.origins(first, 1, (0, 2)).parts
     assert (pixel.layer, pixel.channel, pixel.position) == ("input", 1, (2, 5))
@@ -168,14 +146,15 @@ def test_values_are_traced_through_pooling_and_to_the_input(branching):
 
 
 class Between(nn.Module):
-    """Two layers and a function between them."""
+    """Two layers and functions between them."""
 
-    def __init__(self, between):
+    def __init__(self, between, then=lambda x: x):
         super().__init__()
-        self.one, self.two, self.between = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 1, 1), between
+        self.one, self.two = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 1, 1)
+        self.between, self.then = between, then
 
     def forward(self, x):
-        return self.two(self.between(self.one(x)))
+        return self.two(self.then(self.between(self.one(x))))
 
 
 class Reversed(torch.autograd.Function):
@@ -224,17 +203,11 @@ def test_paths_that_autograd_does_not_follow_are_unexplained(between):
 
 def test_a_layer_that_only_decides_leaves_a_value_unexplained():
     """A comparison has no gradient, so the values of its layer are missing among the parts."""
-
-    class Gated(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.one, self.gate, self.two = (nn.Conv2d(2, 2, 1) for _ in range(3))
-
-        def forward(self, x):
-            return self.two(torch.where(self.gate(x) > 0, self.one(x), 0.5))
-
-    torch.manual_seed(0)
-    run = cut_of(Gated(), torch.randn(1, 2, 4, 4))
+    model = model_of(
+        lambda m, x: m.two(torch.where(m.gate(x) > 0, m.one(x), 0.5)),
+        **{name: nn.Conv2d(2, 2, 1) for name in ("one", "gate", "two")},
+    )
+    run = cut_of(model, torch.randn(1, 2, 4, 4))
     assert run.graph.sources("two") == [("gate", 0), ("one", 0)]
     for column in range(4):
         found = origins_of(run, "two", 0, (0, column), given=1)
@@ -249,22 +222,18 @@ def test_reentrant_checkpoints_are_refused_in_one_sentence():
         origins_of(run, "two", 0, (2, 3))
 
 
-class Checkpointed(nn.Module):
-    """A model in training mode, whose block a backward runs again."""
+def checkpointed(on):
+    """Return a model in training mode, whose block a backward runs again."""
 
-    def __init__(self, on):
-        super().__init__()
-        self.first, self.norm = nn.Conv2d(1, 3, 1), nn.BatchNorm2d(3)
-        self.second, self.on = nn.Conv2d(3, 2, 1), on
+    def block(m, x):
+        return F.dropout(m.norm(x).sigmoid(), 0.5, m.training)
 
-    def block(self, x):
-        return F.dropout(self.norm(x).sigmoid(), 0.5, self.training)
+    def run(m, x):
+        x = m.first(x)
+        return m.second(checkpoint(block, m, x, use_reentrant=False) if on else block(m, x))
 
-    def forward(self, x):
-        x = self.first(x)
-        return self.second(
-            checkpoint(self.block, x, use_reentrant=False) if self.on else self.block(x)
-        )
+    parts = {"first": nn.Conv2d(1, 3, 1), "norm": nn.BatchNorm2d(3), "second": nn.Conv2d(3, 2, 1)}
+    return model_of(run, **parts).train()
 
 
 def test_a_checkpointed_block_is_run_again_as_in_the_forward():
@@ -272,12 +241,12 @@ def test_a_checkpointed_block_is_run_again_as_in_the_forward():
     found = []
     for on in (True, False):
         torch.manual_seed(0)
-        model, x = Checkpointed(on).train(), torch.randn(2, 1, 4, 4)
+        model, x = checkpointed(on), torch.randn(2, 1, 4, 4)
         run, before = cut_of(model, x), snapshot(model)
-        found.append(origins_of(run, "second", 0, (1, 2), given=1).parts)
+        parts = origins_of(run, "second", 0, (1, 2), given=1).parts
+        found.append([part.weight for part in parts])
         assert_untouched(model, before)
-    checkpointed, plain = found
-    assert [part.weight for part in checkpointed] == [part.weight for part in plain]
+    assert found[0] == found[1]
 
 
 def test_a_model_that_autograd_cannot_follow_is_refused_in_one_sentence():
@@ -312,7 +281,7 @@ def test_a_curved_path_is_a_linearisation(between, by):
     [
         lambda x: F.relu6(3 * x + 1) / 2 - torch.linspace(-1, 1, 4),
         lambda x: F.hardsigmoid(F.leaky_relu(x)).flip(-1).cumsum(-1),
-        lambda x: F.conv2d(torch.cat([x[:, 1:], x[:, :1]], 1), torch.ones(3, 3, 1, 1)),
+        lambda x: F.conv2d(torch.cat([x[:, 1:], x[:, :1]], 1), torch.ones(3, 3, 1, 1).to(x)),
         lambda x: torch.where(x > 0, x, -2 * x).roll(1, 3),
         lambda x: F.interpolate(F.max_pool2d(x, 2), size=(4, 4), mode="bilinear"),
         lambda x: torch.maximum(x, x.transpose(2, 3)).abs(),
@@ -321,16 +290,10 @@ def test_a_curved_path_is_a_linearisation(between, by):
 )
 def test_a_piecewise_linear_path_leaves_a_constant(between):
     torch.manual_seed(0)
-    model, x = Between(between).eval(), torch.randn(1, 2, 4, 4)
-    run = cut_of(model, x)
-    found = origins_of(run, "two", 0, (2, 3), given=1)
-    check_that_parts_add_up(found)
+    model, x = Between(between).double().eval(), torch.randn(1, 2, 4, 4).double()
+    found = origins_of(cut_of(model, x), "two", 0, (2, 3), given=1)
     assert found.kind == "constant" and found.bent_by == []
-    for part in found.parts:  # exact within one linear piece
-        change = input_after_change(model, x, "two", part, 1e-3) - input_after_change(
-            model, x, "two", part, 0
-        )
-        assert float(change[0, 1, 2, 3]) == pytest.approx(1e-3 * part.weight, rel=1e-2, abs=1e-6)
+    check_weights(model, x, "two", found, (0, 1, 2, 3))
 
 
 @pytest.mark.parametrize("inplace", [False, True])
@@ -353,18 +316,14 @@ def test_clipped_values_are_listed_as_sources(inplace):
 
 
 def test_an_input_that_is_overwritten_later_keeps_its_values():
-    class Preactivated(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.one, self.side, self.two = (nn.Conv2d(2, 2, 1) for _ in range(3))
+    def preactivated(m, x):
+        x = m.one(x)
+        side = m.side(x)
+        return m.two(x.relu_()) + side
 
-        def forward(self, x):
-            x = self.one(x)
-            side = self.side(x)
-            return self.two(x.relu_()) + side
-
-    torch.manual_seed(0)
-    model, x = Preactivated(), torch.randn(1, 2, 4, 4)
+    names = ("one", "side", "two")
+    model = model_of(preactivated, **{name: nn.Conv2d(2, 2, 1) for name in names})
+    x = torch.randn(1, 2, 4, 4)
     run = cut_of(model, x)
     with torch.no_grad():
         wanted = model.one(x)[0, :, 2, 3]
@@ -426,22 +385,16 @@ def test_contributions_of_a_sparse_input(kind):
     assert why.value == pytest.approx(model(x)[2, 1].item(), rel=1e-6)
 
 
-class Deep(nn.Module):
+def deep(m, x):
     """A chain of residual sums, whose last layer gets values from all others."""
-
-    def __init__(self, blocks):
-        super().__init__()
-        self.body = nn.ModuleList(nn.Conv2d(1, 1, 1) for _ in range(blocks))
-        self.last = nn.Linear(1, 1)
-
-    def forward(self, x):
-        for layer in self.body:
-            x = (x + layer(x)).tanh().relu().mul(1.01)
-        return self.last(x.mean((2, 3)))
+    for layer in m.body:
+        x = (x + layer(x)).tanh().relu().mul(1.01)
+    return m.last(x.mean((2, 3)))
 
 
 def test_a_path_through_hundreds_of_layers_is_traced():
-    model = Deep(220).eval()  # deeper than Python may recurse
+    body = nn.ModuleList(nn.Conv2d(1, 1, 1) for _ in range(220))  # deeper than Python may recurse
+    model = model_of(deep, body=body, last=nn.Linear(1, 1))
     for layer in model.body:
         nn.init.constant_(layer.weight, 0.5)
         nn.init.zeros_(layer.bias)
@@ -548,15 +501,6 @@ def test_channels_that_depend_only_on_biases_are_constant():
     assert total == pytest.approx(float(said.value), rel=1e-6)
 
 
-class WithMixing(nn.Module):
-    def __init__(self, mix):
-        super().__init__()
-        self.one, self.two, self.mix = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 1, 1), mix
-
-    def forward(self, x):
-        return self.two(F.relu(self.mix(self.one(x))))
-
-
 @pytest.mark.parametrize(
     "mix",
     [
@@ -574,7 +518,7 @@ class WithMixing(nn.Module):
 )
 def test_a_value_is_followed_until_values_are_mixed_or_moved(mix):
     torch.manual_seed(0)
-    run = cut_of(WithMixing(mix), torch.randn(1, 2, 4, 4))
+    run = cut_of(Between(mix, F.relu), torch.randn(1, 2, 4, 4))
     value = run.value("one", 1, (2, 3))
     assert run.after(value) == []
 
@@ -587,7 +531,7 @@ def test_a_value_is_followed_until_values_are_mixed_or_moved(mix):
     ],
 )
 def test_a_value_is_followed_through_elementwise_functions(go):
-    run = cut_of(WithMixing(go), torch.randn(1, 2, 4, 4))
+    run = cut_of(Between(go, F.relu), torch.randn(1, 2, 4, 4))
     value = run.value("one", 1, (2, 3))
     alone = torch.tensor(value.value)
     wanted = F.relu(alone if isinstance(go, nn.Dropout) else go(alone)).item()

@@ -3,12 +3,10 @@
 import copy
 import json
 import warnings
-from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-import torchvision
 from architectures import model_of
 from seen import framed, registered
 from torch import nn
@@ -82,19 +80,6 @@ def test_order_in_a_sequential():
     assert unfired(trace) == {}
 
 
-def test_order_with_an_in_place_relu():
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(inplace=True), nn.Flatten())
-    trace = hookviz.trace(model, torch.rand(1, 1, 5, 5))
-    # The same without the full backward hooks of the two modules that share the overwritten tensor.
-    assert fired(trace) == order(">M >0 <0 >1 <1 >2 <2 <M (M ~M (2 ~2 )2 ~1 ~0 )M")
-    assert unfired(trace) == {
-        (kind, layer): IN_PLACE.format(tensor)
-        for layer, tensor in (("0", "output"), ("1", "input"))
-        for kind in ("full_backward_pre", "full_backward")
-    }
-    assert trace.title.endswith("4 hooks did not fire: the notes say why")
-
-
 def test_order_in_a_residual_block():
     trace = hookviz.trace(Classifier(), torch.rand(1, 2, 6, 6))
     forward = (
@@ -113,7 +98,8 @@ def test_order_in_a_residual_block():
     cannot = {"block.conv1", "block.conv2", "block.relu"}
     kinds = ("full_backward_pre", "full_backward")
     assert set(unfired(trace)) == {(kind, name) for kind in kinds for name in cannot}
-    assert set(unfired(trace).values()) <= {IN_PLACE.format(each) for each in ("input", "output")}
+    assert set(unfired(trace).values()) == {IN_PLACE.format(each) for each in ("input", "output")}
+    assert trace.title.endswith("6 hooks did not fire: the notes say why")
     relu = [event.call for event in trace if event.name == "block.relu" and event.fired]
     assert relu == [0, 0, 1, 1, 1, 0]
     depths = {event.name: event.depth for event in trace}
@@ -137,14 +123,6 @@ def test_call_numbers_are_right_if_only_the_first_call_gets_a_gradient():
     ]
     (silent,) = [event for event in backward if not event.fired]
     assert (silent.kind, silent.call) == ("tensor", 1)
-
-
-def test_the_backward_goes_through_the_last_call_first():
-    shared = nn.Linear(3, 3)
-    trace = hookviz.trace(nn.Sequential(shared, nn.Tanh(), shared), torch.rand(1, 3))
-    backward = [(e.kind, e.call) for e in trace if e.layer == "0" and e.backward]
-    kinds = ("full_backward_pre", "tensor", "full_backward")
-    assert backward == [(kind, call) for call in (1, 0) for kind in kinds]
 
 
 # The values that hooks receive
@@ -175,32 +153,22 @@ def test_values_equal_those_of_autograd():
 
 
 def test_traces_of_in_place_networks_equal_capture_and_name_refused_hooks():
-    torch.manual_seed(0)
-    model = torchvision.models.resnet18(weights=None).train().requires_grad_(False)
-    x = torch.rand(2, 3, 64, 64)
+    model = Classifier().train().requires_grad_(False)
+    x = torch.rand(2, 2, 6, 6)
     before = snapshot(model)
-    trace = hookviz.trace(model, x, target=3)
+    trace = hookviz.trace(model, x, target=1)
     assert_untouched(model, before)
 
     # Capture, which other tests compare with copies made without hooks, has the same numbers.
     with hookviz.capture(model.eval(), lambda name, module: True) as cache:
-        model(x.requires_grad_())[:, 3].sum().backward()
+        model(x.requires_grad_())[:, 1].sum().backward()
     for event in trace:
         if event.kind in ("forward", "tensor"):
             call = cache[event.layer].calls[event.call].outputs[0]
             value = call.value if event.kind == "forward" else call.gradient
-            assert event.shapes == (tuple(value.shape),)
-            assert event.statistics.max == float(value.max())
             assert np.array_equal(event.sample, sample_of(value))
-    # Each hook fires once per call or is listed once as refused; plain torch refuses those too.
-    count = Counter((event.layer, event.kind) for event in trace)
-    refused = [event for event in trace if not event.fired]
-    for event in trace:
-        assert count[event.layer, event.kind] == len(cache[event.layer].calls) or event in refused
-    assert {(event.kind.partition("_")[0], "in place" in event.note) for event in refused} == {
-        ("full", True)
-    }
-    for layer in sorted({event.layer for event in refused})[:3]:
+            assert event.statistics.max == float(value.max())
+    for layer in {event.layer for event in trace if not event.fired}:  # torch refuses them, too
         handle = model.get_submodule(layer).register_full_backward_hook(lambda *_: None)
         with pytest.raises(RuntimeError, match="modified inplace|modified by an inplace"):
             model(x).sum().backward()
@@ -361,11 +329,14 @@ def test_all_full_backward_hooks_are_left_out_if_one_is_not_enough():
 def test_shared_modules_have_one_name_and_wrapped_ones_their_full_path():
     shared = nn.Linear(3, 3)
     trace = hookviz.trace(
-        nn.DataParallel(nn.Sequential(shared, nn.Sequential(shared))), torch.rand(1, 3)
+        nn.DataParallel(nn.Sequential(shared, nn.Sequential(nn.Tanh(), shared))), torch.rand(1, 3)
     )
-    events = [event for event in trace if event.name == "0" and event.kind == "forward"]
-    assert [event.call for event in events] == [0, 1]
-    assert 'model.get_submodule("module.0").register_forward_hook(hook)' in events[0].code
+    events = [event for event in trace if event.name == "0"]
+    calls = [0, 0, 1, 1, 1, 1, 1, 0, 0, 0]  # the backward goes through the last call first
+    assert [event.call for event in events] == calls
+    kinds = ["full_backward_pre", "tensor", "full_backward"]
+    assert [event.kind for event in events[4:]] == 2 * kinds
+    assert 'model.get_submodule("module.0").register_forward_hook(hook)' in events[1].code
 
 
 def test_the_code_of_each_event_registers_the_hook():
@@ -385,11 +356,7 @@ def test_the_code_of_each_event_registers_the_hook():
         else:
             exec(event.code, names)
         model(x.clone().requires_grad_()).sum().backward()
-        for module in model.modules():
-            module._forward_hooks.clear()
-            module._forward_pre_hooks.clear()
-            module._backward_hooks.clear()
-            module._backward_pre_hooks.clear()
+        hookviz.remove_hooks(model)
         wanted = event.code.rpartition("# hook(")[2].partition(")")[0].count(",") + 1
         assert got == [wanted], event.code
 

@@ -3,7 +3,6 @@
 import copy
 import math
 from contextlib import nullcontext
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,16 +114,12 @@ MAPS = torch.randn(4, 6, 5, 7, generator=torch.Generator().manual_seed(2)).relu(
 @pytest.mark.parametrize(
     "tensor",
     [
-        MAPS,
-        MAPS - 0.3,
         MAPS.double() * 1e-3 + 1e6,
         MAPS.half() * 1000,
         MAPS.bfloat16(),
         MAPS.to(memory_format=torch.channels_last),
-        MAPS.transpose(2, 3),
         MAPS[::2, :, ::2],
         odd(MAPS),
-        odd(MAPS).half(),
         MAPS * 1e30,
         torch.zeros(2, 6, 3, 3),
         MAPS[:, :, 0, 0],
@@ -167,19 +162,14 @@ def test_an_accelerator_is_not_read_from_while_a_layer_is_summed_up(monkeypatch)
     assert (plain.count > 0, reads.count) == (True, 0)
 
 
-def test_a_histogram_equals_a_count_by_hand():
-    values = [-math.inf, -3.0, -1.0, 0.0, -0.0, 1e-30, 0.75, 1.0, 1.99, 2.0, 1e30, math.inf]
-    values += [math.nan, -math.nan]
-    _, bins, _ = numbers_of(torch.tensor([values]))
-    zero, one = BINS.count + 1, BINS.count + 2 + 40  # the bin from 1 to 2
-    wanted = {0: 1, zero - 1 - 41: 1, zero - 1 - 40: 1, zero: 2, zero + 1: 1}
-    wanted |= {one - 1: 1, one: 2, one + 1: 1, zero + BINS.count: 1}
-    wanted |= {BINS.size - 2: 1, BINS.size - 1: 2}
-    assert {int(place): bins[place] for place in bins.nonzero()[0]} == wanted
-    # Of a large tensor only some values are counted, but every NaN and Inf.
-    large = torch.zeros(1, 1, 300, 300)
-    large[0, 0, 7, 1:4] = torch.tensor([math.nan, math.inf, -math.inf])
-    assert numbers_of(large)[1][[0, BINS.size - 2, BINS.size - 1]].tolist() == [1, 1, 1]
+def test_a_histogram_counts_every_nan_and_inf_of_a_large_tensor():
+    """Of its other values it counts a part, and multiplies."""
+    values = torch.tensor([[1.0, 1.99, math.nan, math.inf, -math.inf]])
+    ends, one = [0, BINS.size - 2, BINS.size - 1], BINS.count + 2 + 40  # the bin from 1 to 2
+    assert numbers_of(values)[1][[*ends, one]].tolist() == [1, 1, 1, 2]
+    large = torch.ones(1, 1, 300, 300)
+    large[0, 0, 7, 1:4] = values[0, 2:]
+    assert numbers_of(large)[1][[*ends, one]].tolist() == [1, 1, 1, 90_000]
 
 
 @pytest.mark.parametrize(
@@ -295,6 +285,7 @@ def test_an_exception_removes_the_hooks_and_keeps_the_records(error):
         raise error
     assert hooks_on(model) == 0
     assert watch.steps == [0] and record_of(watch, "conv")["gradient_mean"] is None
+    assert watch.verdict.startswith("no NaN or Inf in 1 recorded step")
     trained(model, 1, watch)
     assert watch.steps == [0, 1]
 
@@ -677,19 +668,6 @@ def test_only_the_first_process_records(monkeypatch):
     assert watch.steps == [] and "first one records" in watch.title
 
 
-def test_the_table_lists_each_layer():
-    model = made()
-    watch = hookviz.watch(model)
-    trained(model, 1, watch)
-    text, page = repr(watch), watch._repr_html_()
-    assert text.splitlines()[-1].startswith("not shown: type")  # the page shows the type
-    for word in ("conv", "update", "ratio", "1 recorded (every 50)"):
-        assert word in text and word in page
-    for word in ("Conv2d", "update ratio"):
-        assert word in page
-    assert Path(__file__).name not in text
-
-
 # Figures
 
 
@@ -762,16 +740,3 @@ def test_figures_and_pages_can_show_the_validation():
             watch.figure(statistic, phase=phase)
     pages = [blocks(watch.to_html(phase=phase)) for phase in ("eval", "train")]
     assert [len(page["steps"]) for page in pages] == [1, 3]
-
-
-def test_the_verdict_names_the_faults():
-    model = nn.Sequential(nn.Linear(4, 4))
-    optimizer = torch.optim.SGD(model.parameters(), 0.0)
-    watch = hookviz.watch(model, every=1)
-    for _ in range(4):
-        optimizer.zero_grad()
-        with watch:
-            model(torch.ones(2, 4)).square().sum().backward()
-        optimizer.step()
-    assert watch.verdict.startswith("no NaN or Inf in 4 recorded steps; does not move")
-    assert not watch.findings.healthy

@@ -69,6 +69,7 @@ def dict_output(model):
     phase="backward",
     options=SEGMENTATION | {"aux_loss": True},
     loss=both,
+    line=True,
 )
 def one_of_two_outputs(model):
     """A root of zeros in the auxiliary head: only one of two outputs' gradient is not finite."""
