@@ -53,22 +53,18 @@ class Perturbed:
         pairs = {name: torch.cat([low, self._to[name]]) for name, low in self._from.items()}
         return {name: pair.where(pair[:1] < torch.inf, 0) for name, pair in pairs.items()}
 
-    def round(self, seed, *, size=1e3):
+    def round(self, seed):
         """Give the model new weights, and change each pixel once."""
         generator = torch.Generator().manual_seed(seed)
         empty = seed % 2 == 0
         randomize(self.model, generator, biases=not empty)
-        self.change(generator, empty, size)
-
-    def change(self, generator, empty, size=1e3):
-        """Change each pixel once, with the current weights."""
         base = torch.randn(self.x.shape, generator=generator, dtype=self.x.dtype) * (not empty)
         before = self._maps(base)
         for pixels in torch.cartesian_prod(*map(torch.arange, self._extent)).split(BATCH):
             pixels = pixels.view(-1, len(self._extent))
             batch = base.repeat(len(pixels), *[1] * (base.ndim - 1))
             change = torch.randn(batch.shape[:2], generator=generator, dtype=self.x.dtype)
-            batch[(range(len(batch)), slice(None), *pixels.T)] += change * size
+            batch[(range(len(batch)), slice(None), *pixels.T)] += change * 1e3
             for name, maps in self._maps(batch).items():
                 # Rounding differs with the size of the batch.
                 least = before[name].abs().max() * 1e-11

@@ -17,25 +17,11 @@ from torch import Tensor, nn
 CONVOLUTION = torch.nn.modules.conv._ConvNd  # the base that hookviz does not use
 
 
-class Truths(defaultdict[str, list[Tensor]]):
-    """Layer name -> what it returned, call by call.
-
-    Attributes
-    ----------
-    order : list of str
-        The layers' names in the order of all calls.
-    """
-
-    def __init__(self):
-        super().__init__(list)
-        self.order: list[str] = []
-
-
 @contextmanager
 def true_outputs(model, is_layer=None):
     """Layer name -> what it returned, call by call, with ``.grad`` after a backward."""
     is_layer = is_layer or (lambda module: isinstance(module, CONVOLUTION))
-    outputs = Truths()
+    outputs: defaultdict[str, list[Tensor]] = defaultdict(list)
 
     def wrap(name, module):
         forward = module.forward
@@ -46,7 +32,6 @@ def true_outputs(model, is_layer=None):
             if out.requires_grad:
                 out.retain_grad()
             outputs[name].append(out)
-            outputs.order.append(name)
             return out.clone()
 
         module.forward = recording

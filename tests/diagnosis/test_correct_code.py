@@ -55,29 +55,15 @@ class Remembering(Between):
         return self.second(self.seen)
 
 
-class Words(nn.Module):
-    """A model of words and a mask of ones."""
-
-    def __init__(self):
-        super().__init__()
-        self.words, self.head = nn.Embedding(192, 8), nn.Linear(8, 4)
-
-    def forward(self, words, mask):
-        return self.head((self.words(words) * mask[..., None]).sum(1))
+def sum_of_words(m, words, mask):
+    return m.head((m.words(words) * mask[..., None]).sum(1))
 
 
-class Attention(nn.Module):
-    """Masked attention, with a mask of −Inf."""
-
-    def __init__(self):
-        super().__init__()
-        self.qkv = nn.Linear(8, 24)
-        self.register_buffer("mask", torch.full((5, 5), -torch.inf).triu(1))
-
-    def forward(self, x):
-        q, k, v = self.qkv(x[:, None].expand(-1, 5, -1)).chunk(3, -1)
-        scores = (q @ k.mT + self.mask).masked_fill(self.mask < 0, float("-inf"))
-        return (scores.softmax(-1) @ v).mean(1)[:, :4]
+def masked_attention(m, x):
+    q, k, v = m.qkv(x[:, None].expand(-1, 5, -1)).chunk(3, -1)
+    mask = torch.full((5, 5), -torch.inf).triu(1)
+    scores = (q @ k.mT + mask).masked_fill(mask < 0, float("-inf"))
+    return (scores.softmax(-1) @ v).mean(1)[:, :4]
 
 
 def masked(output):
@@ -155,17 +141,9 @@ def rezero_network(*shape):
     return nn.Sequential(*[ReZero(*shape) for _ in range(6)], nn.Linear(8, 4))
 
 
-class Skipgram(nn.Module):
+def skipgram(m, word, other):
     """A word2vec model: two embeddings, one of which starts at zero."""
-
-    def __init__(self):
-        super().__init__()
-        self.words, self.contexts = nn.Embedding(50, 8), nn.Embedding(50, 8)
-        nn.init.zeros_(self.contexts.weight)
-
-    def forward(self, word, other):
-        near = (self.words(word) * self.contexts(other)).sum(1)
-        return near, (self.words(word) * self.contexts(other.flip(0))).sum(1)
+    return [(m.words(word) * m.contexts(each)).sum(1) for each in (other, other.flip(0))]
 
 
 def near_and_far(output):
@@ -271,9 +249,12 @@ HEALTHY = {
     "a slope that is passed on before a layer that begins at zero": (zero_head, entropy),
     "a mask": (lambda: Between(lambda x: x * (x > 0)), entropy),
     "a mask of ones beside words": (
-        Words, entropy, lambda: (torch.arange(192).view(16, 12), torch.ones(16, 12)),
+        lambda: model_of(sum_of_words, words=nn.Embedding(192, 8), head=nn.Linear(8, 4)),
+        entropy, lambda: (torch.arange(192).view(16, 12), torch.ones(16, 12)),
     ),
-    "an attention mask of −Inf": (Attention, entropy),
+    "an attention mask of −Inf": (
+        lambda: model_of(masked_attention, qkv=nn.Linear(8, 24)), entropy,
+    ),
     "kl_div": (
         Between, lambda out: F.kl_div(out.log_softmax(1), ONE_HOT, reduction="batchmean"),
     ),
@@ -291,7 +272,13 @@ HEALTHY = {
     "a gated branch from zero, swapped": (partial(gated, True), entropy, digits),
     "ReZero": (partial(rezero_network, 1), entropy),
     "SkipInit": (rezero_network, entropy),
-    "word2vec": (Skipgram, near_and_far, lambda: (torch.arange(16), torch.arange(16) + 20)),
+    "word2vec": (
+        lambda: model_of(
+            skipgram, words=nn.Embedding(50, 8),
+            contexts=nn.Embedding.from_pretrained(torch.zeros(50, 8), freeze=False),
+        ),
+        near_and_far, lambda: (torch.arange(16), torch.arange(16) + 20),
+    ),
     "pruned": (pruned, entropy, digits),
     "a dropout of everything in eval mode": (lambda: Between(nn.Dropout(1.0)).eval(), entropy),
     "a dropout of nothing in another mode": (dropout_of_nothing, entropy),
@@ -422,15 +409,12 @@ def test_a_step_that_trains_another_network_is_healthy():
     assert findings.healthy, findings
 
 
-class Experts(nn.Module):
-    """Three experts, one of which gets no samples."""
+def experts(count):
+    return nn.ModuleList(nn.Linear(8, 4) for _ in range(count))
 
-    def __init__(self):
-        super().__init__()
-        self.experts = nn.ModuleList(nn.Linear(8, 4) for _ in range(3))
 
-    def forward(self, x):
-        return torch.cat([self.experts[0](x[:5]), self.experts[1](x[5:])])
+def two_of_three(m, x):
+    return torch.cat([m.experts[0](x[:5]), m.experts[1](x[5:])])
 
 
 class EarlyExit(nn.Module):
@@ -446,23 +430,15 @@ class EarlyExit(nn.Module):
         return y if (y if self.looks_at == "scores" else x).abs().max() < 1e6 else self.second(y)
 
 
-class MixtureOfExperts(nn.Module):
+def mixture_of_experts(m, x):
     """Two experts, the first of which gets all tokens of all samples."""
-
-    def __init__(self):
-        super().__init__()
-        self.gate = nn.Linear(8, 2)
-        self.experts = nn.ModuleList(nn.Linear(8, 4) for _ in range(2))
-        self.gate.bias.data[0] = 100.0
-
-    def forward(self, x):
-        tokens = torch.cat([x, x.flip(0)])
-        scores = self.gate(tokens).softmax(1)
-        chosen, y = scores.argmax(1), tokens.new_zeros(len(tokens), 4)
-        for number, expert in enumerate(self.experts):
-            if len(places := (chosen == number).nonzero()[:, 0]):
-                y = y.index_add(0, places, expert(tokens[places]) * scores[places, number, None])
-        return y[: len(x)]
+    tokens = torch.cat([x, x.flip(0)])
+    scores = (m.gate(tokens) + torch.tensor([100.0, 0.0])).softmax(1)
+    chosen, y = scores.argmax(1), tokens.new_zeros(len(tokens), 4)
+    for number, expert in enumerate(m.experts):
+        if len(places := (chosen == number).nonzero()[:, 0]):
+            y = y.index_add(0, places, expert(tokens[places]) * scores[places, number, None])
+    return y[: len(x)]
 
 
 def with_frozen_spare():
@@ -476,32 +452,33 @@ def rounding():
 
 
 NOTES = {
-    "an expert without samples": (Experts, "unused", "experts.2"),
-    "an expert without tokens": (MixtureOfExperts, "unused", "experts.1"),
+    "an expert without samples": (
+        lambda: model_of(two_of_three, experts=experts(3)), "unused", "experts.2",
+    ),
+    "an expert without tokens": (
+        lambda: model_of(mixture_of_experts, gate=nn.Linear(8, 2), experts=experts(2)),
+        "unused", "experts.1",
+    ),
     "a layer behind an early exit": (partial(EarlyExit, "scores"), "unused", "second"),
     "a frozen layer that never runs": (with_frozen_spare, "unused", "spare"),
     "an argmax in eval mode": (rounding, "no gradient", "first"),
-}
-
-
-class FixedPoint(nn.Module):
-    """A layer that runs again and again, from a state of zeros on."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.head = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(4, 4)
-        self.conv.bias.data.fill_(-0.1)
-
-    def forward(self, x):
-        z = torch.zeros_like(x)
-        for _ in range(4):
-            z = self.conv(z).relu().mean(1, keepdim=True) + x
-        return self.head(self.conv(z).mean((2, 3)))
+    "an in-place activation": (
+        lambda: nn.Sequential(nn.Linear(8, 4), nn.ReLU(inplace=True), nn.Linear(4, 4)),
+        "in place", "0",
+    ),
+}  # fmt: skip
 
 
 def test_a_state_that_begins_at_zero_is_healthy():
-    findings = hookviz.diagnose(FixedPoint(), torch.randn(16, 1, 8, 8), entropy)
-    assert findings.healthy and not faults_of(findings)
+    def fixed_point(m, x):
+        z = torch.zeros_like(x)
+        for _ in range(4):
+            z = m.conv(z).relu().mean(1, keepdim=True) + x
+        return m.head(m.conv(z).mean((2, 3)))
+
+    model = model_of(fixed_point, conv=nn.Conv2d(1, 4, 3, padding=1), head=nn.Linear(4, 4))
+    model.conv.bias.data.fill_(-0.1)
+    assert hookviz.diagnose(model, torch.randn(16, 1, 8, 8), entropy).healthy
 
 
 @pytest.mark.parametrize("name", NOTES)

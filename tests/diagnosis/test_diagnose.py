@@ -219,14 +219,6 @@ def test_a_batchnorm_of_one_value_or_without_variance_is_found(x):
     assert kinds(hookviz.diagnose(norm, x)) == ["batchnorm"]
 
 
-def test_an_in_place_activation_is_a_note(x):
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3)).eval()
-    (found,) = hookviz.diagnose(model, x)
-    assert (found.kind, found.severity) == ("in place", "note")
-    assert found.layers == ["0"]
-    assert not len(hookviz.diagnose(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval(), x))
-
-
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_scripted_layers_are_not_called_examined(x):
     scripted = [torch.jit.script(nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU())) for _ in range(2)]

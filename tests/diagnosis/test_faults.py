@@ -129,6 +129,12 @@ def linear(inputs, outputs):
     return lambda: nn.Linear(inputs, outputs)
 
 
+def perceptron():
+    model = stacked(linear(8, 32), nn.ReLU, linear(32, 4))
+    nn.init.constant_(model[0].bias, -100.0)
+    return model
+
+
 def with_tanh():
     torch.manual_seed(0)
     pool = nn.AdaptiveAvgPool2d(1), nn.Flatten()
@@ -533,6 +539,10 @@ FAULTS = {
         "dead", "8 of 8", "'norm' again with zero bias", layer="",
         sick=changed(lambda m: nn.init.constant_(m.norm.bias, -100.0)),
     ),
+    "a dead layer of a perceptron": Fault(
+        "dead", "32 of 32", "'0' again with zero bias", layer="1", given=tokens,
+        sick=perceptron, cured=changed(lambda m: nn.init.zeros_(m[0].bias), perceptron),
+    ),
     "same channels": Fault(
         "same channels", "the same weights", "kaiming_normal_", layer="conv",
         sick=changed(lambda m: m.conv.weight.fill_(0.1)),
@@ -866,6 +876,10 @@ def test_an_empty_batch_is_refused_or_becomes_a_finding():
 
 NOT_FAULTS = {"silent", "training mode", "not examined"}
 """Kinds that are always notes."""
+
+
+def test_four_inputs_do_not_prove_that_a_channel_is_dead():
+    assert hookviz.diagnose(perceptron(), rows(4, 8)).healthy
 
 
 def test_the_cure_of_every_kind_of_finding_is_tested():

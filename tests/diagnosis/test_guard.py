@@ -73,21 +73,6 @@ def test_a_fault_that_the_step_and_its_repetition_show_is_reported_once():
     assert sorted(kinds_and_layers(findings)) == [("nan", "3"), ("one module", "0")]
 
 
-def perceptron(width, bias):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 4))
-    nn.init.constant_(model[0].bias, bias)
-    return model
-
-
-def test_a_dead_layer_of_a_perceptron_is_found_with_16_inputs():
-    """With fewer inputs the values of a channel prove nothing."""
-    for bias, dead in ((-100.0, [("dead", "1")]), (0.0, [])):  # 0.0 is the advised bias
-        for findings in both(lambda bias=bias: perceptron(32, bias), cross_entropy, rows()):
-            assert kinds_and_layers(findings) == dead, findings
-    assert hookviz.diagnose(perceptron(32, -100.0), rows(4, 8)).healthy
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_a_constant_input_is_reported_instead_of_its_consequences(training):
     torch.manual_seed(0)

@@ -10,13 +10,11 @@ from torch import nn
 class ManyConvolutions(nn.Module):
     """A residual chain of convolutions: ``(N, 3, H, W)`` to 10 classes."""
 
-    def __init__(self, count=500, channels=4):
+    def __init__(self):
         super().__init__()
-        self.first = nn.Conv2d(3, channels, 3, padding=1)
-        self.convs = nn.ModuleList(
-            nn.Conv2d(channels, channels, 3, padding=1) for _ in range(count - 1)
-        )
-        self.head = nn.Linear(channels, 10)
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.convs = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(499))
+        self.head = nn.Linear(4, 10)
 
     def forward(self, x):
         x = self.first(x)
@@ -25,12 +23,12 @@ class ManyConvolutions(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
-def many_channels(count=4096):
+def many_channels():
     """Return a network with one layer of very many channels."""
     return nn.Sequential(
-        nn.Conv2d(3, count, 3, padding=1),
+        nn.Conv2d(3, 4096, 3, padding=1),
         nn.ReLU(inplace=True),
-        nn.Conv2d(count, 16, 1),
+        nn.Conv2d(4096, 16, 1),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         nn.Linear(16, 10),

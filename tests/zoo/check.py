@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import ipywidgets
 import torch
 from matplotlib import pyplot
-from reference import CONVOLUTION, Truths, assert_exact, true_outputs
+from reference import CONVOLUTION, assert_exact, true_outputs
+from torch import Tensor
 from untouched import changes, snapshot
 
 import hookviz
@@ -81,7 +82,7 @@ class Result:
         return "; ".join([*(self.faults or ["exact, untouched"]), *refused])
 
 
-Step = Callable[[Case, Truths, Result], None]
+Step = Callable[[Case, dict[str, list[Tensor]], Result], None]
 """One thing that is done with a model; what it raises is a fault."""
 
 

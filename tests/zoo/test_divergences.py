@@ -34,12 +34,6 @@ def flip_exponent(layer):
         bits[int(layer.weight.abs().argmax())] ^= 1 << 23
 
 
-def flip_lower_bit(layer):
-    """Flip the upper bit of the mantissa in a whole channel."""
-    with torch.no_grad():
-        layer.weight.view(torch.int32)[0] ^= 1 << 22
-
-
 def setting(name, value):
     return lambda layer: setattr(layer, name, value)
 
@@ -59,33 +53,14 @@ def half_accumulation(layer, x):
     ).float()
 
 
-def scaled(name, by):
-    def plant(layer):
-        with torch.no_grad():
-            getattr(layer, name).mul_(by)
-
-    return plant
-
-
-def shifted(name, by):
-    def plant(layer):
-        with torch.no_grad():
-            getattr(layer, name).add_(by)
-
-    return plant
-
-
-def joined(join):
+def with_half_its_shortcut(block):
     """Join a block's branch and shortcut differently: in the block's code, not in any layer."""
 
-    def plant(block):
-        def forward(x):
-            branch = block.bn2(block.conv2(block.relu(block.bn1(block.conv1(x)))))
-            return block.relu(join(branch, block.downsample(x) if block.downsample else x))
+    def forward(x):
+        branch = block.bn2(block.conv2(block.relu(block.bn1(block.conv1(x)))))
+        return block.relu(branch + 0.5 * x)
 
-        block.forward = forward
-
-    return plant
+    block.forward = forward
 
 
 def nearest(model):
@@ -111,8 +86,6 @@ def one_off(layer):
 
 PLANTED = [
     Planted("a weight, one bit of its exponent", "resnet18", "layer2.0.conv2", flip_exponent),
-    Planted("mantissas of a channel", "densenet121", "features.denseblock2.denselayer3.conv2",
-            flip_lower_bit),
     Planted("epsilon of a BatchNorm", "resnet18", "layer3.0.bn1", setting("eps", 1e-3)),
     Planted("epsilon of a LayerNorm among tokens", "vit_b_16",
             "encoder.layers.encoder_layer_4.ln_1", setting("eps", 1e-2), 224),
@@ -122,13 +95,7 @@ PLANTED = [
             returns(lambda m, x: F.avg_pool2d(x, 3, 2, ceil_mode=True))),
     Planted("padding off by one", "resnet18", "layer1.0.conv1", one_off),
     Planted("half-precision sums", "resnet18", "layer3.1.conv1", returns(half_accumulation)),
-    Planted("a running variance, 1 %", "wide_resnet50_2", "layer2.1.bn3",
-            scaled("running_var", 1.01)),
-    Planted("a bias", "swin_t", "features.1.0.mlp.3", shifted("bias", 0.001), 224),
-    Planted("the shortcut halved", "resnet18", "layer3.1",
-            joined(lambda branch, shortcut: branch + 0.5 * shortcut)),
-    Planted("ReLU before the sum", "resnet34", "layer2.2",
-            joined(lambda branch, shortcut: F.relu(branch) + shortcut)),
+    Planted("the shortcut halved", "resnet18", "layer3.1", with_half_its_shortcut),
     Planted("another interpolation", "fcn_resnet50", "", nearest, 64),
     Planted("dropout left on", "alexnet", "classifier.3",
             returns(lambda m, x: F.dropout(x, 0.5, True))),

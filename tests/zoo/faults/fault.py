@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..models import OPTIONS
-from ..running import seed
+from ..running import call, seed
 
 PLANTED = "# planted"
 """At the end of a planted line."""
@@ -120,14 +120,7 @@ class Fault:
     training: bool = True
     options: dict[str, Any] = field(default_factory=dict)
     unnamed: str = ""
-
-    @property
-    def shape(self):
-        """Return the shape of the input, or of its first tensor."""
-        given = self.given()
-        first = next(iter(given.values())) if isinstance(given, dict) else given
-        first = first[0] if isinstance(first, (tuple, list)) else first
-        return tuple(first[0].shape if isinstance(first, list) else first.shape)
+    shape = ()  # the page does not show it
 
     @property
     def numeric(self):
@@ -152,17 +145,10 @@ class Fault:
         seed()
         return model
 
-    def run(self, model):
-        """Run the model, and return its output."""
-        given = self.given()
-        if isinstance(given, dict):
-            return model(**given)
-        return model(*given) if isinstance(given, tuple) else model(given)
-
     def step(self, model):
         """Run a forward and a backward with a loss, without an optimizer."""
         with self.around():
-            loss = self.loss(self.run(model))
+            loss = self.loss(call(model, self.given()))
         loss.backward()
 
 
