@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from architectures import model_of
 from torch import nn
 from torch.nn import functional as F
 
@@ -141,9 +142,8 @@ def with_tanh():
     return nn.Sequential(nn.Conv2d(3, 8, 3), nn.Tanh(), *pool, nn.Linear(8, 4))
 
 
-class Column(nn.Module):
-    def forward(self, x):
-        return x[:, 1:2].squeeze(1)
+def column(x):
+    return x[:, 1:2].squeeze(1)
 
 
 class Unfolded(nn.Module):
@@ -162,15 +162,10 @@ class Unfolded(nn.Module):
         return self.out(state)
 
 
-class Rnn(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.rnn, self.out = nn.RNN(8, 8, nonlinearity="relu", batch_first=True), nn.Linear(8, 4)
-        self.rnn.weight_hh_l0.data = 2 * torch.eye(8)
-
-    def forward(self, x):
-        return self.out(self.rnn(x)[0][:, -1])
+def rnn():
+    layer = nn.RNN(8, 8, nonlinearity="relu", batch_first=True)
+    layer.weight_hh_l0.data = 2 * torch.eye(8)
+    return model_of(lambda m, x: m.out(m.rnn(x)[0][:, -1]), rnn=layer, out=nn.Linear(8, 4))
 
 
 class ResidualBlock(nn.Module):
@@ -217,19 +212,10 @@ class OwnWeights(nn.Module):
         return self.first(x).relu() @ own  # planted
 
 
-class Gated(nn.Module):
-    """A sigmoid between two layers, with an optional norm before it."""
-
-    def __init__(self, norm):
-        super().__init__()
-        self.first, self.norm, self.last = nn.Linear(8, 16), norm, nn.Linear(16, 4)
-
-    def forward(self, x):
-        return self.last(self.norm(self.first(x)).sigmoid())
-
-
-def gated(norm):
-    return changed(lambda model: model.first.weight.mul_(1e3), lambda: Gated(norm))
+def gated(*norm):
+    """Return a builder of a network with a sigmoid, behind large weights and an optional norm."""
+    layers = linear(8, 16), *norm, nn.Sigmoid, linear(16, 4)
+    return changed(lambda model: model[0].weight.mul_(1e3), lambda: stacked(*layers))
 
 
 class MaybeUnused(Between):
@@ -395,7 +381,7 @@ FAULTS = {
     ),
     "a column of a softmax": Fault(
         "loss", "binary_cross_entropy_with_logits", "without the softmax",
-        sick=net(last=nn.Sequential(nn.Softmax(1), Column())), cured=net(last=Column()),
+        sick=net(last=lambda x: column(x.softmax(1))), cured=net(last=column),
         wrong=with_logits, right=with_logits,
     ),
     "sigmoid in the loss": Fault(
@@ -523,8 +509,8 @@ FAULTS = {
         sick=changed(lambda m: m[0].weight.mul_(1e-12), with_tanh), cured=with_tanh,
     ),
     "a sigmoid at its ends": Fault(
-        "saturated", "at its ends", "a normalization before it", layer="", **CALL,
-        sick=gated(nn.Identity()), cured=gated(nn.LayerNorm(16)), given=tokens,
+        "saturated", "at its ends", "a normalization before it", layer="1", **CALL,
+        sick=gated(), cured=gated(lambda: nn.LayerNorm(16)), given=tokens,
     ),
     "weights of zero": Fault(
         "zero weights", "'conv' (Conv2d) are zero", "kaiming_normal_", layer="conv",
@@ -563,7 +549,7 @@ FAULTS = {
     ),
     "nn.RNN with relu": Fault(
         "exploding", "have a size of ", "nn.init.orthogonal_", layer="rnn", given=sequences,
-        sick=Rnn, cured=Between, prepared=lambda x: x.mean(1) * 5,
+        sick=rnn, cured=Between, prepared=lambda x: x.mean(1) * 5,
     ),
     "twenty sigmoids": Fault(
         "vanishing", "no single layer is the cause", "Add a residual", given=tokens,

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from architectures import model_of
 from test_correct_code import entropy
 from test_faults import faults_of, rows
 from torch import nn
@@ -96,22 +97,18 @@ def test_a_dead_sum_is_reported_beside_the_dead_one_of_its_branches():
     assert [each.layers for each in found] == [["1.1", "2"]]
 
 
-class OfComplexNumbers(nn.Module):
-    """A complex convolution of real numbers, before an optional shift that silences it."""
-
-    def __init__(self, shift):
-        super().__init__()
-        torch.manual_seed(0)
-        self.conv, self.shift = nn.Conv2d(3, 8, 3, dtype=torch.complex64), shift
-
-    def forward(self, x):
-        return (self.conv(x.to(torch.complex64)).abs() - self.shift).relu().mean((2, 3))
+def of_complex_numbers(shift):
+    """Return a complex convolution of real numbers, before a shift that may silence it."""
+    return model_of(
+        lambda m, x: (m.conv(x.to(torch.complex64)).abs() - shift).relu().mean((2, 3)),
+        conv=nn.Conv2d(3, 8, 3, dtype=torch.complex64),
+    )
 
 
 def test_a_complex_convolution_of_real_numbers_is_healthy():
     """Torch computes it by three real ones, one of which convolves an imaginary part of zero."""
-    assert hookviz.diagnose(OfComplexNumbers(0.0), pictures()).healthy
-    found = faults(hookviz.diagnose(OfComplexNumbers(100.0), pictures()), "dead")
+    assert hookviz.diagnose(of_complex_numbers(0.0), pictures()).healthy
+    found = faults(hookviz.diagnose(of_complex_numbers(100.0), pictures()), "dead")
     assert [each.operation for each in found] == ["relu"]
 
 
@@ -142,16 +139,9 @@ def test_a_constant_output_behind_norms_without_a_batch_is_a_note(seen, severity
     assert ("seen no batch" in found.advice) == (not seen)
 
 
-class Applied(nn.Module):
-    """A linear layer and a function of its output."""
-
-    def __init__(self, function):
-        super().__init__()
-        torch.manual_seed(0)
-        self.linear, self.function = nn.Linear(8, 4), function
-
-    def forward(self, x):
-        return self.function(self.linear(x))
+def applied(function):
+    """Return a linear layer and a function of its output."""
+    return model_of(lambda m, x: function(m.linear(x)), linear=nn.Linear(8, 4))
 
 
 def squared_error(output):
@@ -179,7 +169,7 @@ CONSTANTS = {
 
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_nan_and_inf_of_a_constant_in_output_and_loss_are_errors(name):
-    model = Applied(CONSTANTS[name])
+    model = applied(CONSTANTS[name])
     for findings in (hookviz.diagnose(model, X, squared_error), guarded(model, squared_error)):
         (found,) = findings
         assert (found.severity, found.phase) == ("error", "forward")
@@ -197,7 +187,7 @@ def test_infinite_targets_are_an_error():
 
 
 def test_masked_logits_with_a_finite_loss_are_healthy():
-    model = Applied(CONSTANTS["a mask"])
+    model = applied(CONSTANTS["a mask"])
     loss = lambda output: F.cross_entropy(output, torch.ones(16).long())  # noqa: E731
     assert hookviz.diagnose(model, X, loss).healthy and guarded(model, loss).healthy
 

@@ -92,11 +92,6 @@ def test_rows_equal_the_differences_of_two_captures(model, picture):
     assert found.first().layer == "layer2.0.conv1"
 
 
-class Whole(nn.Module):
-    def forward(self, x):
-        return x[:]
-
-
 def aliased(m, x):
     """A layer that returns a view of its whole input, which is used beside it."""
     x = m.conv(x)
@@ -104,7 +99,7 @@ def aliased(m, x):
 
 
 def test_a_view_of_a_stored_tensor_has_its_own_gradient():
-    model = model_of(aliased, conv=nn.Conv2d(1, 1, 1), alias=Whole())
+    model = model_of(aliased, conv=nn.Conv2d(1, 1, 1), alias=model_of(lambda m, x: x[:]))
     with OrderedCapture(model, ["conv", "alias"]) as cache:
         model(torch.rand(1, 1, 2, 2)).sum().backward()
     assert [cache[name].gradient.unique().item() for name in ("conv", "alias")] == [5, 2]

@@ -274,18 +274,6 @@ def test_fields_in_one_and_three_dimensions_equal_perturbation(dimensions, betwe
     equal_to_perturbed(Net(between, dimensions=dimensions), torch.zeros(1, 3, *sizes))
 
 
-class Causal(nn.Module):
-    """Causal attention between two convolutions."""
-
-    def __init__(self, attend):
-        super().__init__()
-        self.attend, self.query, self.last = attend, nn.Conv1d(3, 4, 1), nn.Conv1d(4, 4, 1)
-
-    def forward(self, x):
-        tokens = self.query(x).mT
-        return self.last(self.attend(tokens).mT)
-
-
 def masked(tokens, value):
     count = tokens.shape[1]
     later = torch.ones(count, count, dtype=torch.bool).triu(1)
@@ -340,7 +328,12 @@ if torch.__version__ >= (2, 5):
 
 @pytest.mark.parametrize(("attend", "boxes"), ATTENTION.values(), ids=ATTENTION)
 def test_attention_sees_the_query_and_the_keys_that_are_not_masked(attend, boxes):
-    field = equal_to_perturbed(Causal(attend), torch.zeros(1, 3, 9))
+    model = model_of(
+        lambda m, x: m.last(attend(m.query(x).mT).mT),
+        query=nn.Conv1d(3, 4, 1),
+        last=nn.Conv1d(4, 4, 1),
+    )
+    field = equal_to_perturbed(model, torch.zeros(1, 3, 9))
     assert [field.box(n) for n in range(9)] == boxes
 
 

@@ -327,12 +327,8 @@ def test_an_error_between_layers_names_the_module_that_raised():
 
 
 def test_a_join_has_the_name_of_the_module_that_ran_it():
-    class Sum(nn.Module):
-        def forward(self, x, y):
-            return x + y
-
     net = Net(lambda net, x: net.c(net.inner["sum"](net.a(x), net.b(x))))
-    net.inner = nn.ModuleDict({"sum": Sum()})
+    net.inner = nn.ModuleDict({"sum": model_of(lambda m, x, y: x + y)})
     graph = hookviz.graph(net, torch.randn(1, 4, 5, 5))
     assert [node.module for node in graph.nodes if node.operation == "add"] == ["inner.sum"]
 
@@ -382,16 +378,14 @@ def test_a_graph_with_scripted_layers_is_refused():
 
 @pytest.mark.filterwarnings("ignore:.*(torch.ao|quantiz|TypedStorage)")
 def test_dynamically_quantized_layers_are_nodes():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embed, self.lstm, self.head = nn.Linear(3, 4), nn.LSTM(4, 4), nn.Linear(4, 2)
-
-        def forward(self, x):
-            return self.head(self.lstm(self.embed(x))[0].relu())
-
     torch.backends.quantized.engine = torch.backends.quantized.supported_engines[-1]
-    model = torch.ao.quantization.quantize_dynamic(Net().eval(), {nn.Linear, nn.LSTM})
+    model = model_of(
+        lambda m, x: m.head(m.lstm(m.embed(x))[0].relu()),
+        embed=nn.Linear(3, 4),
+        lstm=nn.LSTM(4, 4),
+        head=nn.Linear(4, 2),
+    )
+    model = torch.ao.quantization.quantize_dynamic(model.eval(), {nn.Linear, nn.LSTM})
     graph = hookviz.graph(model, torch.rand(2, 1, 3))
     assert [node.name for node in graph.nodes] == ["input", "embed", "lstm", "head", "output"]
     assert graph.sources("head") == [("lstm", 0)] and graph.unused == []

@@ -53,20 +53,16 @@ def run_residual(m, x):
     return m.relu(out)
 
 
-class Classifier(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.block = model_of(
-            run_residual,
-            conv1=nn.Conv2d(2, 2, 3, padding=1),
-            conv2=nn.Conv2d(2, 2, 3, padding=1),
-            side=nn.Conv2d(2, 2, 1),
-            relu=nn.ReLU(inplace=True),
-        )
-        self.pool = nn.AdaptiveAvgPool2d(1)
-
-    def forward(self, x):
-        return self.pool(self.block(x)).flatten(1)
+def classifier():
+    block = model_of(
+        run_residual,
+        conv1=nn.Conv2d(2, 2, 3, padding=1),
+        conv2=nn.Conv2d(2, 2, 3, padding=1),
+        side=nn.Conv2d(2, 2, 1),
+        relu=nn.ReLU(inplace=True),
+    )
+    pool = nn.AdaptiveAvgPool2d(1)
+    return model_of(lambda m, x: m.pool(m.block(x)).flatten(1), block=block, pool=pool)
 
 
 # The order of the hooks
@@ -81,7 +77,7 @@ def test_order_in_a_sequential():
 
 
 def test_order_in_a_residual_block():
-    trace = hookviz.trace(Classifier(), torch.rand(1, 2, 6, 6))
+    trace = hookviz.trace(classifier(), torch.rand(1, 2, 6, 6))
     forward = (
         ">M >block >block.conv1 <block.conv1 >block.relu <block.relu >block.conv2 <block.conv2 "
         ">block.side <block.side >block.relu <block.relu <block >pool <pool <M "
@@ -153,7 +149,7 @@ def test_values_equal_those_of_autograd():
 
 
 def test_traces_of_in_place_networks_equal_capture_and_name_refused_hooks():
-    model = Classifier().train().requires_grad_(False)
+    model = classifier().train().requires_grad_(False)
     x = torch.rand(2, 2, 6, 6)
     before = snapshot(model)
     trace = hookviz.trace(model, x, target=1)
@@ -194,11 +190,8 @@ def test_outputs_in_dicts_and_tuples_are_traced():
         out = m.split(m.fc(x))
         return {"logits": out[0] * 2, "rest": [out[1]["b"], None]}
 
-    class Split(nn.Module):
-        def forward(self, x):
-            return x[:, :2], {"b": x[:, 2:]}
-
-    trace = hookviz.trace(model_of(several, fc=nn.Linear(3, 4), split=Split()), torch.rand(1, 3))
+    split = model_of(lambda m, x: (x[:, :2], {"b": x[:, 2:]}))
+    trace = hookviz.trace(model_of(several, fc=nn.Linear(3, 4), split=split), torch.rand(1, 3))
     returned = {event.name: event.shapes for event in trace if event.kind == "forward"}
     assert returned == {
         "fc": ((1, 4),),
@@ -295,16 +288,11 @@ def test_a_note_says_whether_the_score_depends_on_the_input_or_the_output():
 
 
 def test_full_backward_hooks_are_left_out_where_they_raise():
-    class Peculiar(nn.Module):
-        """Return a named tuple, which a full backward hook cannot rebuild."""
-
-        def forward(self, x):
-            return torch.max(x, 1, keepdim=True)
-
     model = model_of(
         lambda m, x: m.last(m.max(m.fc(x)).values),
         fc=nn.Linear(3, 3),
-        max=Peculiar(),
+        # It returns a named tuple, which a full backward hook cannot rebuild.
+        max=model_of(lambda m, x: torch.max(x, 1, keepdim=True)),
         last=nn.Linear(1, 2),
     )
     x = torch.rand(1, 3)
@@ -401,7 +389,7 @@ def test_the_title_says_that_there_is_no_backward_without_class_scores():
 
 @pytest.fixture(scope="module")
 def residual():
-    return hookviz.trace(Classifier(), torch.rand(1, 2, 6, 6))
+    return hookviz.trace(classifier(), torch.rand(1, 2, 6, 6))
 
 
 def test_a_trace_is_a_sequence_with_flat_plain_records(residual):
@@ -438,7 +426,7 @@ def test_the_packed_weights_of_quantized_layers_are_not_modules_that_did_not_run
 def test_the_table_of_a_trace_has_all_hooks_and_notes(residual):
     lines = repr(residual).splitlines()
     assert sum(line.split()[0].isdigit() for line in lines) == len(residual)
-    assert lines[0].startswith("Trace of Classifier: 32 hooks fired, 16 in the forward and 16")
+    assert lines[0].startswith("Trace of Model: 32 hooks fired, 16 in the forward and 16")
     inner, outer = (
         next(line for line in lines if f" {name} " in line) for name in ("block.conv1", "block")
     )

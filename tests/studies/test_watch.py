@@ -329,29 +329,21 @@ def test_validation_is_recorded_as_a_separate_phase():
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointing_does_not_count_as_a_second_call(reentrant):
-    class Checkpointed(nn.Module):
-        def __init__(self, on):
-            super().__init__()
-            self.on = on
-            self.first, self.relu = nn.Conv2d(3, 6, 3), nn.ReLU()
-            self.second = nn.Conv2d(6, 6, 3)
+    def block(m, x):
+        return m.relu(m.second(m.relu(x)))
 
-        def block(self, x):
-            return self.relu(self.second(self.relu(x)))
+    def run(m, x):
+        x = m.first(x)
+        return checkpoint(block, m, x, use_reentrant=reentrant) if m.on else block(m, x)
 
-        def forward(self, x):
-            x = self.first(x)
-            return checkpoint(self.block, x, use_reentrant=reentrant) if self.on else self.block(x)
-
-    torch.manual_seed(0)
-    model = Checkpointed(True)
-    plain = Checkpointed(False)
-    plain.load_state_dict(model.state_dict())
+    parts = {"first": nn.Conv2d(3, 6, 3), "relu": nn.ReLU(), "second": nn.Conv2d(6, 6, 3)}
     found = []
-    for each in (model, plain):
-        watch = hookviz.watch(each)
+    for on in (True, False):
+        model = model_of(run, on=on, **parts)
+        model.zero_grad()
+        watch = hookviz.watch(model)
         with watch:
-            each(X).square().sum().backward()
+            model(X).square().sum().backward()
         found.append(watch.records())
     assert found[0] == found[1]
     assert [record["gradient_count"] > 0 for record in found[0]] == [True] * 4
