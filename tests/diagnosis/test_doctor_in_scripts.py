@@ -298,6 +298,7 @@ def test_weights_missing_from_the_optimizer_do_not_move():
         optimizer.step()
     (found,) = watch.findings
     assert (found.kind, found.layers) == ("does not move", ["1", "2", "3"])
+    assert found.message.startswith("The weights of '1' have a gradient")
 
 
 def findings_of_a_watch(make, rate, every, later=None, steps=60, scale=1.0, schedule=None):

@@ -261,6 +261,7 @@ def test_weights_of_the_root_and_of_uncalled_layers_are_recorded():
     watch = hookviz.watch(model)
     trained(model, 1, watch)
     assert record_of(watch, "")["mean"] is not None  # the root module has a parameter
+    assert record_of(watch, "conv")["type"] == "Conv2d"
     idle = record_of(watch, "idle")
     known = [idle[name] for name in ("mean", "weight_gradient_norm", "update_ratio")]
     assert known == [None, None, 0] and idle["weight_norm"] > 0
