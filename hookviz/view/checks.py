@@ -34,6 +34,8 @@ def _captured(name: str, value: Any, view: View) -> str:
 
 def _in_range(name: str, value: int, view: View) -> int:
     count = counts_of(view)["channel" if name == "reference_channel" else name]
+    if name == "call" and -count <= value < 0:  # as in other functions, −1 is the last
+        return value + count
     if value not in range(count):
         where = f"layer {view.settings.layer!r}"
         raise ValueError(f"{name}={value} is not in {where}: give 0 to {count - 1}.")

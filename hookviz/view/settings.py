@@ -90,7 +90,7 @@ class Settings:
         "adds most to it.",
     )
     # The calls of a layer may differ in their channels, so the channel comes after the call.
-    call: int = _declared("Which of the layer's calls, from 0.", 0)
+    call: int = _declared("Which of the layer's calls, from 0; −1 is the last.", 0)
     sample: int = _declared("Which sample of the batch, from 0.", 0)
     depth: int = _declared("Which slice of a volume, from 0.", 0)
     channel: int = _declared(

@@ -477,3 +477,17 @@ def test_similarity_reports_what_it_leaves_out():
     ):
         with pytest.raises(ValueError, match=message):
             hookviz.similarity(model, model, [torch.randn(samples, 1, 3, 3)])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "error", "message"),
+    [
+        (torch.randn(8, 3, 9, 9), ValueError, r"returns 2 rows for a batch of 3: .* such as \[x\]"),
+        ([[]], ValueError, "an empty batch"),
+        (5, TypeError, "of type int has no batches"),
+    ],
+)
+def test_similarity_refuses_what_are_no_batches(inputs, error, message):
+    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Conv2d(2, 2, 3))
+    with pytest.raises(error, match=message):
+        hookviz.similarity(model, model, inputs)

@@ -144,6 +144,8 @@ def test_calls_and_samples_can_be_selected():
         torch.sum,
         layer="conv",
     )
+    explorer.call = -1
+    assert explorer.call == explorer.settings()["call"] == len(explorer.cache["conv"].calls) - 1
     explorer.call, explorer.sample, explorer.channel = 1, 3, 2
     exact = explorer.cache["conv"].calls[1].activation[3, 2].numpy()
     assert (explorer.frame.panels[0].values == exact).all()

@@ -14,7 +14,7 @@ from ...hooking.capture import Capture
 from ...hooking.interrupts import Block
 from ...hooking.records import TensorStore
 from ...hooking.select import Layers, select_layers
-from ...hooking.tensors import at_least_float32
+from ...hooking.tensors import at_least_float32, tensors
 from ...run.inputs import ModelInput, as_the_model_takes
 from ...run.progress import Progress
 from ...run.session import Session
@@ -210,6 +210,10 @@ def similarity(
     >>> [round(value, 3) for value in found.matrix.diagonal().tolist()]
     [1.0, 1.0, 1.0]
     """
+    if not hasattr(inputs, "__iter__") and not hasattr(inputs, "__getitem__"):
+        raise TypeError(
+            f"inputs= of type {type(inputs).__name__} has no batches: give a loader or a list."
+        )
     sides = [(model_a, layers), (model_b, layers if layers_b is None else layers_b)]
     sessions = [Session(model, ModelInput(())) for model, _ in sides]
     names = [[known[0] for known in select_layers(*side).values()] for side in sides]
@@ -261,6 +265,7 @@ def _grams(session: Session, names: Sequence[str], batch: Any) -> Tensor:
         return cache
 
     cache = session.observed(run)
+    count = next((len(each) for each in tensors(given.args, given.kwargs) if each.ndim), None)
     grams: list[Tensor] = []
     for name in names:
         calls = cache[name].calls if name in cache else []
@@ -270,6 +275,11 @@ def _grams(session: Session, names: Sequence[str], batch: Any) -> Tensor:
         first = next(iter(calls[0].outputs), None)
         if first is None or not first.shape:
             raise ValueError(f"Layer {name!r} returns no tensor of samples: {_ADVICE}")
+        if count not in (None, first.shape[0]):
+            raise ValueError(
+                f"Layer {name!r} returns {first.shape[0]} rows for a batch of {count}: give "
+                f"batches of samples, such as [x] for one tensor x, or {_ADVICE}"
+            )
         grams.append(first.value)
     return torch.stack(grams)
 
@@ -281,4 +291,6 @@ def _as_input(batch: Any) -> ModelInput:
     """Return the first of a tuple, since the others are labels."""
     if isinstance(batch, Mapping):
         return ModelInput((), dict(batch))
+    if isinstance(batch, (tuple, list)) and not batch:
+        raise ValueError("inputs= holds an empty batch: give tensors (N, …), or tuples of one.")
     return ModelInput((batch[0] if isinstance(batch, (tuple, list)) else batch,))
