@@ -354,7 +354,7 @@ def test_a_new_head_differs_alone_and_each_model_has_its_own_top_class():
     # The gradient at the one position.
     one, two = (net[3].weight[net(x)[0].argmax()].detach() for net in (model, other))
     assert found[0].gradient.largest == pytest.approx(float((one - two).abs().max()))
-    assert found.show().frame.target == f"class {int(other(x).argmax())}"
+    assert found.show().frame.target == f"output {int(other(x).argmax())}"
 
 
 def test_a_layer_that_runs_more_often_in_one_model_is_unmatched():
