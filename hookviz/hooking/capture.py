@@ -73,7 +73,8 @@ def capture(
     Raises
     ------
     ValueError
-        Nothing matches ``layers``, ``max_bytes`` is negative, or ``device`` is unavailable.
+        Nothing matches ``layers``, ``max_bytes`` is negative, ``device`` is unavailable, or
+        ``dtype`` is not a floating-point type.
     TypeError
         The model is not a module, or a layer is part of a ``ScriptModule``.
 

@@ -397,6 +397,11 @@ class TensorStore:
     ) -> None:
         if max_bytes is not None and max_bytes < 0:
             raise ValueError(f"max_bytes={max_bytes} is negative: give a number of bytes, or None.")
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise ValueError(
+                f"dtype={dtype!r} is not a floating-point type of torch: give one, such as "
+                "torch.float16, or leave it out."
+            )
         if device is not None:
             try:
                 torch.empty(0, device=device)

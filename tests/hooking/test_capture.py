@@ -241,6 +241,8 @@ SCRIPTED = torch.jit.script(small())
         (MODEL, {"layers": 3}, TypeError, "layers=3 is not"),
         (MODEL, {"layers": [3]}, TypeError, "holds 3"),
         (MODEL, {"max_bytes": -1}, ValueError, "max_bytes=-1"),
+        (MODEL, {"dtype": "float16"}, ValueError, "not a floating-point type"),
+        (MODEL, {"dtype": torch.int32}, ValueError, "not a floating-point type"),
         (nn.Sequential(nn.Linear(2, 2)), {}, ValueError, r"no convolution layers.*layers='0'"),
         (MODEL, {"layers": torch.Tensor.relu}, TypeError, "layers=relu is a function, and only"),
         (SCRIPTED, {}, TypeError, "ScriptModule .*Sequential.* pass the eager model"),
