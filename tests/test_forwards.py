@@ -298,7 +298,6 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_each_function_is_correct_or_refuses_in_one_sentence(name, kind):
     make, refused = KINDS[kind]
-    torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = refused_everywhere(kind) if ALL in refused else make()

@@ -210,13 +210,3 @@ def test_contributions_use_the_computed_weights(name):
     assert contributions.value == pytest.approx(
         contributions.bias + float(contributions.products.sum()), rel=1e-5
     )
-
-
-@pytest.mark.parametrize("name", [name for name in REWRITES if name != "random"])
-def test_the_explorer_shows_the_computed_weights(name):
-    model, x = build((name,) * 3, False)
-    model(x)
-    explorer = hookviz.explore(model, x)
-    for layer in ("body.0", "head"):
-        weight = model.get_submodule(layer).weight.detach().double()
-        assert torch.equal(explorer.weights(layer).kernels, weight)

@@ -250,7 +250,6 @@ def test_inputs_passed_by_name_or_changed_in_place(method):
 @pytest.mark.parametrize("method", ATTRIBUTIONS)
 def test_reentrant_checkpoints_change_no_attribution(method):
     warnings.filterwarnings("ignore", "None of the inputs have requires_grad")  # torch's
-    torch.manual_seed(0)
     layers = [nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)]
     plain, x = nn.Sequential(*layers), torch.rand(2, 1, 6, 6)
     again = lambda m, x: checkpoint(m.inner, x, use_reentrant=True)  # noqa: E731

@@ -224,7 +224,6 @@ def short(value):
 
 def test_a_page_shows_maps_and_boxes(shown):
     """A page without the network says that a click cannot choose a target."""
-    torch.manual_seed(0)
     names = {"hookviz": hookviz, "torch": torch, "nn": torch.nn}
     exec(PNET, names)
     explorer = names["explorer"]
@@ -256,7 +255,6 @@ def quarters(m, x):
 
 
 def test_positions_of_cropped_inputs_are_not_outlined_in_the_input(shown):
-    torch.manual_seed(0)
     x = torch.rand(1, 3, 32, 32)
     whole, parts = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(3, 6, 3, padding=1)
     model = model_of(quarters, whole=whole, parts=parts, classify=nn.Linear(6, 3)).eval()

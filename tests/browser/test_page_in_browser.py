@@ -177,7 +177,6 @@ def meeting(m, one, other):
 
 
 def test_only_the_input_of_the_shown_maps_is_beside_them(shown):
-    torch.manual_seed(0)
     pictures = torch.rand(1, 3, 9, 9), torch.rand(1, 3, 9, 9)
     each, both = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(2))
     model = model_of(meeting, each=each, both=both)

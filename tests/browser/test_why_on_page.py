@@ -79,7 +79,6 @@ def check(why, model, x):
 
 
 def test_the_formula_names_the_operations_that_follow(shown):
-    torch.manual_seed(0)
     pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), *pooled).eval()
     made = hookviz.explore(model, torch.rand(1, 3, 12, 12), layer="0")

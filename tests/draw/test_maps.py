@@ -52,7 +52,6 @@ class TextTransformer(nn.Module):
 @pytest.mark.parametrize("tokens", [5, 7, 9, 16, 17, 30])
 def test_the_tokens_of_a_text_stay_a_sequence_and_none_is_left_out(tokens):
     """A count may well be a square, or a square and one token: no picture was cut here."""
-    torch.manual_seed(0)
     layers = [
         "embedding",
         "encoder.layers.1",
@@ -141,7 +140,6 @@ def test_the_view_of_a_volume_is_one_slice_of_one_sample():
 
 
 def test_channel_statistics_agree_with_the_tensors():
-    torch.manual_seed(0)
     tensor = torch.randn(5, 6, 7).relu()
     tensor[1] = 0
     tensor[2, 0, 0] = torch.nan

@@ -167,7 +167,6 @@ class Pooled(nn.Module):
 
 @pytest.mark.heavy
 def test_pooling_layers_have_the_gradients_of_torch():
-    torch.manual_seed(0)
     means = [(2,), (3, 2), ((2, 3), (1, 2)), (3, 2, 1)]
     model, x = Pooled([12, 9, 5], means).eval(), torch.randn(1, 3, 12, 13)
     model(x)  # creates the lazy weights
@@ -206,7 +205,6 @@ UPSAMPLED = [
 )
 def test_gradients_of_selected_output_values_equal_torch(how):
     """Export the gradient of the run's target and of any weighting of the model's outputs."""
-    torch.manual_seed(0)
     model, x, out = Dense(**how).eval(), torch.randn(2, 3, 9, 12), hookviz.output["out"]
     own = out[1, 1].mean()
     answers = out, hookviz.output["aside"]
@@ -263,7 +261,6 @@ def test_the_export_leaves_the_model_unchanged(small):
 
 
 def test_reduced_weight_precision_is_smaller_and_reports_its_error():
-    torch.manual_seed(0)
     layers = nn.Conv2d(3, 64, 9), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
     model, x = nn.Sequential(*layers, nn.Linear(64, 5)).eval(), torch.randn(1, 3, 12, 12)
     half, quarter = (ran(model, x, precision=each)[0] for each in ("float16", "int8"))
@@ -277,7 +274,6 @@ def test_reduced_weight_precision_is_smaller_and_reports_its_error():
 
 def test_linear_layers_weights_are_stored_once_each():
     """Two matrices that are as large as each other's transpose, but not equal, stay two."""
-    torch.manual_seed(0)
     layers = nn.Conv2d(3, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten()
     rest = nn.Linear(256, 40), nn.Tanh(), nn.Linear(40, 256), nn.Tanh(), nn.Linear(256, 100)
     model, x = nn.Sequential(*layers, *rest).eval(), torch.randn(1, 3, 12, 12)

@@ -88,7 +88,6 @@ def test_a_shared_module_has_one_record_under_all_names():
 
 
 def test_inputs_and_their_gradients_are_captured():
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 3))
     x = torch.randn(1, 3, 8, 8, requires_grad=True)
     with hookviz.capture(model, (nn.Conv2d, nn.ReLU), inputs=True) as cache:
@@ -140,7 +139,6 @@ def test_reruns_of_checkpointing_do_not_count_as_calls(reentrant, inputs):
             x = checkpoint(step, x, use_reentrant=reentrant) if m.rerun else step(x)
         return x
 
-    torch.manual_seed(0)
     model = model_of(
         checkpointed,
         blocks=nn.ModuleList(

@@ -72,7 +72,6 @@ def test_a_run_in_a_thread_without_its_own_block_is_captured():
 
 def test_a_watched_training_continues_beside_explorers(monkeypatch):
     monkeypatch.setattr(threads, "PATIENCE", 300.0)  # after it, a thread goes on beside the other
-    torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 4)
     )
@@ -164,7 +163,6 @@ def run_nested(function, depth):
 @pytest.mark.parametrize("planted", [False, True])
 def test_a_backward_in_a_thread_started_by_torch_is_examined(planted):
     """On an accelerator, every backward runs in such a thread, without Python frames below it."""
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 3))
     x, labels = torch.randn(2, 1, 8, 8), torch.tensor([0, 2])
     ran_in = []

@@ -411,7 +411,6 @@ def test_nan_that_reaches_the_output_is_refused(wrap, study):
 
 
 def test_a_model_that_handles_nan_is_explored_and_healthy():
-    torch.manual_seed(0)
     model, x = model_of(without_missing, net=classifier(4)).eval(), with_nan()
     explorer = hookviz.explore(model, x)
     assert "the input has 1 NaN and 1 infinite values of 48" in explorer.frame.summary
@@ -439,7 +438,6 @@ class GraphNetwork(nn.Module):
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
 @pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta")
 def test_all_functions_accept_sparse_inputs(layout):
-    torch.manual_seed(0)
     model, other = GraphNetwork(), GraphNetwork()
     inputs = torch.rand(6, 5), (torch.eye(6) + torch.ones(6, 6).triu()).to_sparse(layout=layout)
     expected = model(*inputs)
@@ -461,7 +459,6 @@ def test_all_functions_accept_sparse_inputs(layout):
 
 
 def test_functions_with_a_target_accept_complex_inputs():
-    torch.manual_seed(0)
     model = nn.Sequential(*[nn.Conv2d(n, 4, 3, dtype=torch.complex64) for n in (1, 4)])
     x, target = torch.randn(1, 1, 8, 8, dtype=torch.complex64), lambda y: y.abs().square().sum()
     record = hookviz.explore(model, x, target=target).cache["1"]

@@ -56,7 +56,7 @@ def test_merged_moments_equal_those_of_all_values(case, random):
 
 
 def test_moments_of_large_maps_equal_those_of_each_row():
-    values = torch.randn(30, 80_000, generator=torch.Generator().manual_seed(0)) + 3
+    values = torch.randn(30, 80_000) + 3
     values[3, ::7], values[5, 9] = 0, math.nan
     rows = [Moments.of(row[None]).each(lambda tensor: tensor[0]) for row in values]
     for found, wanted in zip(Moments.of(values), Moments.stacked(rows), strict=True):

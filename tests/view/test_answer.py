@@ -133,7 +133,6 @@ def test_torchvision_boxes_are_read_from_the_output():
 
 @pytest.mark.parametrize("keys", [("logits", "pred_boxes"), ("pred_logits", "pred_boxes")])
 def test_detr_queries_are_read_as_boxes(keys):
-    torch.manual_seed(0)
     logits, boxes = torch.randn(1, 30, 4), torch.rand(1, 30, 4)
     output = dict(zip(keys, (logits, boxes), strict=True))
     answer = read(output, names=["cat", "dog", "cow"])
@@ -165,7 +164,6 @@ def test_yolo_anchors_are_read_as_boxes_without_overlaps():
 
 
 def test_a_pixel_of_a_dense_output_can_be_the_target(pnet):
-    torch.manual_seed(1)
     picture = torch.rand(1, 3, 60, 48)
     explorer = hookviz.explore(pnet, picture)
     boxes, faces = output_of(explorer.displayed()).maps
@@ -214,7 +212,6 @@ def plain_value_and_gradient(model, layer, given, expression):
 
 def test_a_box_of_a_torchvision_detector_can_be_the_target():
     """Each box's expression gives its score, and the gradient equals that of plain PyTorch."""
-    torch.manual_seed(0)
     model = small_detector(FasterRCNN, **ANCHORS)
     picture = [torch.rand(3, 64, 96)]
     layer = "backbone.body.layer4.1.conv2"
@@ -257,7 +254,6 @@ def cut_pictures(m, x):
 
 def test_why_of_a_score_stays_in_its_part_of_the_picture():
     """Each part is a sample of the layers' batch."""
-    torch.manual_seed(0)
     model, picture = (
         model_of(cut_pictures, one=nn.Conv2d(3, 4, 3), two=nn.Conv2d(4, 2, 3)).eval(),
         torch.rand(1, 3, 10, 20),
@@ -290,7 +286,6 @@ def two_levels(m, x):
 
 
 def test_layers_on_which_a_box_does_not_depend_are_no_warning_and_not_shown():
-    torch.manual_seed(0)
     explorer = hookviz.explore(
         model_of(
             two_levels,

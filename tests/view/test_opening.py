@@ -23,7 +23,6 @@ def opened(model, x, **options):
 
 
 def test_the_explorer_opens_where_gradient_and_heatmap_differ_between_positions():
-    torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 4, 3),
         nn.ReLU(),
@@ -54,7 +53,6 @@ def test_the_explorer_opens_where_gradient_and_heatmap_differ_between_positions(
 
 def test_the_explorer_opens_at_a_layer_that_the_gradient_reaches():
     """Of two heads, the target's is opened, even if all heatmaps are zero."""
-    torch.manual_seed(0)
     model, x = (
         model_of(
             lambda m, x: {"one": m.one(x), "other": m.other(x)},
@@ -73,7 +71,6 @@ def test_the_explorer_opens_at_a_layer_that_the_gradient_reaches():
 
 def test_the_explorer_opens_where_nan_begins():
     """The first layer and channel with NaN values is opened, or else with a NaN gradient."""
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.LazyLinear(3))
     x = torch.randn(1, 1, 9, 9)
     model(x)
@@ -100,7 +97,6 @@ def test_heads_of_attention_are_called_heads():
 
 def test_a_note_explains_a_flat_gradient():
     """Average pooling follows, also after a ReLU, or a ReLU blocks one channel or all."""
-    torch.manual_seed(0)
     x = torch.rand(1, 1, 6, 6) - 0.5
     for middle, biases, kind in (
         (nn.Identity(), (0.0, 0.0), 2),
@@ -120,7 +116,6 @@ def test_a_note_explains_a_flat_gradient():
 
 def test_a_head_of_zeros_is_named():
     """Torchvision's untrained transformers have such a head: no layer before it gets a gradient."""
-    torch.manual_seed(0)
     model = VisionTransformer(
         image_size=16, patch_size=4, num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=8
     ).eval()

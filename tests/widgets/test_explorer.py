@@ -133,26 +133,6 @@ def test_the_overview_has_the_size_and_block_of_each_layer(explorer):
 # Models of all kinds
 
 
-def test_calls_and_samples_can_be_selected():
-    explorer = explore(
-        model_of(
-            lambda m, x: m.other(m.conv(m.conv(x))),
-            conv=nn.Conv2d(3, 3, 1),
-            other=nn.Conv2d(3, 2, 1),
-        ),
-        torch.rand(4, 3, 6, 6),
-        torch.sum,
-        layer="conv",
-    )
-    explorer.call = -1
-    assert explorer.call == explorer.settings()["call"] == len(explorer.cache["conv"].calls) - 1
-    explorer.call, explorer.sample, explorer.channel = 1, 3, 2
-    exact = explorer.cache["conv"].calls[1].activation[3, 2].numpy()
-    assert (explorer.frame.panels[0].values == exact).all()
-    explorer.layer = "other"  # has one call and two channels
-    assert (explorer.call, explorer.sample) == (0, 3) and explorer.channel < 2
-
-
 def test_layers_over_the_memory_budget_are_computed_when_selected():
     with pytest.warns(RuntimeWarning, match="went over max_bytes"):
         small = explore(MODEL, PICTURES[6], max_bytes=1_000_000)

@@ -106,7 +106,6 @@ def test_a_note_disappears_at_the_next_change(explorer):
 
 
 def test_an_untrained_model_and_training_mode_are_mentioned():
-    torch.manual_seed(0)
     first = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU()
     model = nn.Sequential(*first, nn.Conv2d(16, 4, 3), nn.Flatten(), nn.LazyLinear(3))
     x = torch.rand(1, 3, 8, 8)
