@@ -4,6 +4,7 @@ import gc
 import re
 import weakref
 from contextlib import nullcontext, suppress
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -304,6 +305,21 @@ def test_a_buffer_that_changes_its_size_is_restored():
         model, cross_entropy, pictures()
     )  # repeats the run, which must start from an empty buffer
     assert findings[0].kind == "nan" and "1.weight" in findings[0].message
+
+
+def test_a_failing_block_leaves_random_numbers_and_buffers_as_they_were():
+    model = net(nn.Linear(5, 2))
+    twin = deepcopy(model.train())
+    torch.manual_seed(0)
+    with pytest.raises(RuntimeError):
+        twin(pictures())
+    drawn = torch.rand(1)
+    torch.manual_seed(0)
+    with pytest.raises(RuntimeError), hookviz.diagnose(model) as findings:
+        model(pictures())
+    assert torch.equal(torch.rand(1), drawn) and findings[0].layer == "7"
+    for one, other in zip(model.state_dict().values(), twin.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_a_call_of_the_model_under_no_grad_names_its_line():
