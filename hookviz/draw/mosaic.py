@@ -157,7 +157,7 @@ class Piece:
         pen = ImageDraw.Draw(picture)
         if self.is_part:
             box = [round(each * factor) for each in (left, top, right, bottom)]
-            box[2:] = box[2] - 1, box[3] - 1
+            box[2:] = max(box[2] - 1, box[0]), max(box[3] - 1, box[1])  # at least one pixel
             pen.rectangle([box[0] - 1, box[1] - 1, box[2] + 1, box[3] + 1], None, EDGE, 5)
             pen.rectangle(box, None, ACCENT, 3)
         if self.centre is not None:

@@ -310,7 +310,8 @@ def _fit(picture: Image.Image, width: int, height: int, box: Box | None) -> Imag
     fitted = picture.convert("RGB").resize(size, how)
     if box is not None:
         left, top, wide, high = (share * side for share, side in zip(box, size * 2, strict=True))
-        corners = (left, top, left + wide - 1, top + high - 1)
+        # A cell of a long map may be narrower than a pixel.
+        corners = (left, top, left + max(wide - 1, 0), top + max(high - 1, 0))
         ImageDraw.Draw(fitted).rectangle([*map(round, corners)], None, CHOSEN, 2)
     return fitted
 

@@ -69,6 +69,15 @@ def test_a_box_marks_the_receptive_field_in_the_whole_picture():
     assert np.allclose(ends, [20, 8, 23, 11], atol=0.5)
 
 
+@pytest.mark.parametrize("column", range(8))
+def test_a_box_smaller_than_a_drawn_pixel_is_marked(column):
+    picture = torch.zeros(1, 4, 2000)
+    picture[0, 2, column] = 1
+    (piece,) = hookviz.survey(nn.Sequential(nn.Conv2d(1, 1, 1)), [picture]).patches("0", 0)
+    drawn = np.asarray(piece.drawn(whole=True)).astype(int)
+    assert (drawn[..., 0] - drawn[..., 2] > 200).any()
+
+
 @pytest.mark.parametrize("shape", [(2, 40), (1, 5, 9, 9)])
 def test_patches_of_signals_and_volumes_are_drawn(shape):
     kind = {2: nn.Conv1d, 4: nn.Conv3d}[len(shape)]

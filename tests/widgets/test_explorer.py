@@ -4,6 +4,7 @@ import base64
 import io
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 import torch
 import traitlets
@@ -452,6 +453,19 @@ def test_nothing_overlaps_in_a_figure(shape):
     for axes in figure.axes:
         for bar in axes.child_axes:
             assert bar.bbox.height == pytest.approx(axes.bbox.height)
+
+
+@pytest.mark.parametrize("size", [(2000,), (3, 2000)])
+@pytest.mark.parametrize("column", [9, 1000, 1999])
+def test_positions_narrower_than_a_pixel_are_marked_in_the_still_picture(size, column):
+    kind = nn.Conv1d if len(size) == 1 else nn.Conv2d
+    model = nn.Sequential(kind(1, 2, 1), nn.Flatten(), nn.LazyLinear(3))
+    inputs = torch.rand(1, 1, *size)
+    model(inputs)
+    explorer = explore(model, inputs, position=(len(size) - 1, column))
+    data, _ = explorer._repr_mimebundle_()
+    picture = Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).convert("RGB")
+    assert (np.asarray(picture) == (255, 140, 0)).all(-1).any()  # the accent
 
 
 def test_views_are_saved_as_png_svg_or_pdf(explorer, tmp_path):
