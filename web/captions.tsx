@@ -71,7 +71,7 @@ export function HeatmapMenu({ state, at }: Omit<Controls, "facts">) {
   return (
     <>
       <label class="hv-opacity">
-        opacity
+        <span class="hv-whole">opacity</span>
         <Slider
           label="opacity of the heatmap"
           title="opacity of the heatmap; 0 shows the input alone"

@@ -1,6 +1,6 @@
 // Controls for edits: the shown channel's factor, the list of edits, and the run that is shown.
 
-import { useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Menu, Toggle } from "./controls.tsx";
 import { FlipView } from "./flip.tsx";
 import { middle } from "./numbers.ts";
@@ -8,6 +8,7 @@ import type { App } from "./app.ts";
 import type { EditFacts } from "./messages.d.ts";
 
 const CHIP = 48; // letters of an edit's chip
+const UNMOVED = { key: "", channel: "", factor: 1 };
 const REST = 60; // milliseconds without movement before the slider's factor is sent
 
 export function EditsView({ app }: { app: App }) {
@@ -68,7 +69,11 @@ function Factor({ app, place, factor }: {
   const timer = useRef(0);
   // The edit is for the channel shown at pointerdown, even if another is shown at the click.
   const pressed = useRef<{ place: typeof place; factor: number } | null>(null);
-  const [moved, setMoved] = useState({ key: "", channel: "", factor: 1 });
+  const [moved, setMoved] = useState(UNMOVED);
+  // Otherwise the same edits, once they are back, would show the factor that was undone.
+  useLayoutEffect(() => {
+    if (!timer.current) setMoved(UNMOVED);
+  }, [key]);
   const channel = JSON.stringify(place);
   // While the slider is in use, it is ahead of the kernel.
   const isAhead = moved.key === key || (timer.current && moved.channel === channel);

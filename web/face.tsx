@@ -184,7 +184,7 @@ function Main({ app }: { app: App }) {
             bar={app.bars.slope}
             onChoose={(ends) => app.set({ slopeEnds: ends })}
           >
-            <span class="hv-dim">{slope.side}</span>
+            <span class="hv-dim hv-whole">{slope.side}</span>
             <ColourMenu {...controls} of="gradient" range="range of the gradient's colours" />
           </Colourbar>
         )}
@@ -215,7 +215,7 @@ const HINTS: Array<[string, string]> = [
 /** The predictions, and other ways to choose a target. */
 function Answers({ app }: { app: App }) {
   const { facts, source, at } = app;
-  const { classes, predictions, answer } = facts;
+  const { classes, predictions } = facts;
   const { count, names } = classes;
   const items = useMemo(
     () =>
@@ -240,12 +240,12 @@ function Answers({ app }: { app: App }) {
       source.write ? "its score as the target" : "making it the target needs the notebook",
     ]
     : [predictions, target, source.live ? "show its gradient and heatmaps" : "show its Grad-CAM"];
-  const isDense = answer && (facts.target.name !== "nothing" || source.write); // the field takes a target
-  const isTyped = Boolean(source.write) && count === 0;
+  const isTyped = Boolean(source.write) && count === 0; // the field takes a target
+  const isAny = shown.length > 0 || count > 0 || isTyped || facts.target.name !== "nothing";
   return (
     <div
       class="hv-answers"
-      hidden={!shown.length && !count && !isDense && !app.output.maps.length}
+      hidden={!isAny && !app.output.maps.length}
     >
       <div class="hv-dim hv-over-list" hidden={!shown.length}>
         <span>prediction</span>

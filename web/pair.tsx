@@ -87,7 +87,9 @@ export function Sides({ app }: { app: App }) {
     <div class="hv-strip hv-sides">
       <div class="hv-cap">
         {cells.length
-          ? `${found!.method}${other}: both sides of the target, and their difference`
+          ? `${
+            methodName(facts, found!.method!)
+          }${other}: both sides of the target, and their difference`
           : found?.none || "both sides: on their way …"}
       </div>
       <div class="hv-three">

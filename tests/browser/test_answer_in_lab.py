@@ -212,6 +212,9 @@ def test_the_difference_of_two_classes_is_the_target(opened):
     ]
     captions = three.locator("figcaption")
     wait_for(lambda: [t.split("\n") for t in captions.all_inner_texts()] == told, "the captions")
+    expect(app.locator(".hv-sides .hv-cap")).to_contain_text("Grad-CAM: both sides")
+    for side in three.all():  # the whole picture is seen
+        assert side.locator(".hv-frame").bounding_box() == side.locator("canvas").bounding_box()
     three.first.scroll_into_view_if_needed()
     bars.nth(0).click()
     expect(app.locator(".hv-sides canvas:visible")).to_have_count(0)
@@ -220,6 +223,27 @@ def test_the_difference_of_two_classes_is_the_target(opened):
 def short(value):
     """Format a number with three digits, like web/numbers.ts."""
     return str(float(f"{value:.3g}")).removesuffix(".0")
+
+
+def test_a_target_is_typed_for_an_output_that_is_a_sequence(opened):
+    make = """class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.lstm = nn.Conv2d(1, 8, 3), nn.LSTM(8, 5, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(self.conv(x).mean(2).transpose(1, 2))[0]
+
+explorer = hookviz.explore(Reader().eval(), torch.rand(1, 1, 12, 30))"""
+    _, app, said = opened(make)
+    gradient = app.locator(".hv-panel.hv-gradient")
+    expect(gradient).to_contain_text("choose a target first")
+    field = app.get_by_role("combobox", name="class whose gradient is shown")
+    field.fill("output[0, 3, 2]")
+    field.press("Enter")
+    expect(said).to_contain_text("| output[0, 3, 2]")
+    expect(gradient).to_contain_text("Gradient of output[0, 3, 2]", ignore_case=True)
+    expect(app.locator(".hv-predictions")).to_have_text("output[0, 3, 2]")
 
 
 def test_a_page_shows_maps_and_boxes(shown):

@@ -19,6 +19,7 @@ from front_end import (
 )
 from PIL import Image
 from playwright.sync_api import expect
+from torch import nn
 
 import hookviz
 from hookviz.draw.colours import palette, to_levels
@@ -187,6 +188,43 @@ def test_the_pictures_of_a_presentation_are_in_one_column_on_a_phone(page, width
     boxes = [*panels, page.locator(".hv-main .hv-mosaic").bounding_box()]
     assert max(each["x"] + each["width"] for each in boxes) <= width
     page.get_by_role("button", name="present", exact=True).click()
+
+
+# Names of a row's parts that cover one before them, by more than rounding.
+COVERING = """(row) => {
+  const parts = [...row.querySelectorAll("input, button, .hv-layer:last-child, .hv-name")]
+    .filter((part) => part.checkVisibility());
+  const box = (part) => part.getBoundingClientRect();
+  const { max, min } = Math;
+  const covers = (one, other) =>
+    min(one.right, other.right) - 0.5 > max(one.left, other.left)
+    && min(one.bottom, other.bottom) - 0.5 > max(one.top, other.top);
+  return parts.filter((part, n) => parts.slice(0, n).some((each) => covers(box(each), box(part))))
+    .map((part) => part.title || part.ariaLabel);
+}"""
+
+
+def test_long_numbers_and_hundreds_of_layers_fit_all_windows(shown):
+    layers = [nn.Conv2d(1, 1, 1, bias=False) for _ in range(200)]
+    for layer in layers:
+        nn.init.constant_(layer.weight, 0.999)
+    head = nn.Linear(64, 2, bias=False)
+    nn.init.constant_(head.weight, -1.234e-7)
+    head.weight.data[:, 0] = 1.234e-5  # one gradient is much larger than all others
+    model = nn.Sequential(*layers, nn.Flatten(), head)
+    explorer = hookviz.explore(model, -torch.rand(1, 1, 8, 8) / 4321, layer="100")
+    page = shown(explorer.to_html())
+    page.locator(".hv-tile").first.wait_for()
+    expect(page.locator(".hv-gradient .hv-ends")).to_contain_text("largest")
+    for width in (390, 768, 900, 970, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function("(width) => innerWidth === width", arg=width)
+        next_frame(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        for row in (".hv-layer-row", ".hv-input .hv-ends", ".hv-gradient .hv-ends"):
+            assert page.locator(row).evaluate(COVERING) == [], (width, row)
+        cut = page.locator(".hv-readings").evaluate("e => e.scrollWidth - e.clientWidth")
+        assert cut <= 0, width
 
 
 def test_tabs_below_the_mosaic_of_a_narrow_window_can_be_clicked(page):

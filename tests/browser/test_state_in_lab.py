@@ -81,6 +81,23 @@ def test_undo_and_redo_go_through_layers_channels_targets_and_edits(canvas):
     expect(page.locator(".said")).to_contain_text("1.")
 
 
+def test_the_factor_of_a_removed_edit_is_one_again(canvas):
+    _, app = canvas
+    open_drawer(app, "Edit")
+    factor, number = app.locator(".hv-factor"), app.locator(".hv-hands b").first
+    for way in ("chip", "undo"):
+        factor.fill("0.5")
+        chip = app.get_by_role("button", name="× 0.5")
+        chip.wait_for()
+        if way == "chip":
+            chip.click()
+        else:
+            factor.press("Control+z")
+        chip.wait_for(state="detached")
+        expect(factor).to_have_value("1")
+        expect(number).to_have_text("1.00")
+
+
 def test_removed_views_leave_no_listeners(open_canvas):
     """Each run of the second cell creates another view of the same explorer."""
     notebook, _ = open_canvas(f"import hookviz; {MAKE}", "explorer")
