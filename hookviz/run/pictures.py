@@ -149,6 +149,12 @@ def name_of(source: Any) -> str:
 # Files
 
 
+class FileBytes(bytes):
+    """A file's content, with its name for messages."""
+
+    name: str = ""
+
+
 def expanded(path: str | os.PathLike) -> str:
     """Return a path with the home folder in place of ``~``."""
     text = os.fspath(path)
@@ -169,6 +175,8 @@ def _from_path(path: str | os.PathLike) -> LoadedPicture:
 
 def _from_bytes(source: bytes | bytearray | memoryview) -> LoadedPicture:
     data = bytes(source)
+    if isinstance(source, FileBytes):
+        return _opened(io.BytesIO(data), repr(source.name), source.name)
     start = repr(data) if len(data) <= 20 else f"{data[:20]!r}…"
     return _opened(io.BytesIO(data), f"{start} ({len(data)} bytes)", type(source).__name__)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..draw.overlay import picture_of
 from ..run.inputs import ModelInput, Transform
+from ..run.pictures import FileBytes
 from ..view.messages import Thumbnail
 
 SIDE = 64
@@ -61,7 +62,8 @@ class Gallery:
         self._parts = [*self._parts[:part], data] if part else [data]
         if len(self._parts) < parts:
             return None
-        whole, self._parts = b"".join(self._parts), []
+        whole, self._parts = FileBytes(b"".join(self._parts)), []
+        whole.name = name
         latest = next(reversed(self._given), None)
         if again and latest is not None and self._given[latest][1] == name:
             self._replaced = latest

@@ -131,6 +131,20 @@ def test_pictures_of_a_batch_are_in_the_strip(tmp_path):
     assert made.sample == 2 and torch.equal(made.inputs.args[0], torch.cat(wanted))
 
 
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"no picture", "cannot be read as a picture"),
+        (b"", "cannot be read as a picture"),
+        (encoded_picture(Image.new("RGB", (3000, 20))), "is 3000×20 pixels"),
+    ],
+    ids=["text", "empty", "too long"],
+)
+def test_a_refused_file_is_called_by_its_name(explorer, data, reason):
+    Browser(explorer).request("picture", data, name="cat.png", part=0, parts=1)
+    assert Browser(explorer).canvas.note.startswith(f"'cat.png' {reason}")
+
+
 def test_the_oldest_pictures_but_the_first_go_when_there_are_too_many(explorer):
     batches = [torch.rand(20, 3, 32, 32) for _ in range(3)]
     for batch in batches:
