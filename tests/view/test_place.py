@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 import torch
 import traitlets
+from architectures import model_of
 from browsing import Browser
 from test_field import (
-    Causal,
     Net,
     chain,
     masked,
     siamese,
-    swin,
     through_numpy,
     where_it_is_largest,
 )
 from torch import nn
 from torch.nn import functional as F
+from torchvision.models import SwinTransformer
 
 import hookviz
 from hookviz.studies.receptive_field.field import outline, payload, place_in, words
@@ -56,11 +56,17 @@ def boxes_of(said):
     return found
 
 
+SWIN = SwinTransformer([2, 2], 8, [2], [2], [2, 2], mlp_ratio=2)
+CAUSAL = model_of(
+    lambda m, x: m.last(masked(m.query(x).mT, -torch.inf).mT),
+    query=nn.Conv1d(3, 4, 1),
+    last=nn.Conv1d(4, 4, 1),
+)
 SENT = {
     "a rule": (MODEL, torch.zeros(1, 3, 112, 112), "layer3.0.conv1"),
-    "shifted windows": (swin(), torch.zeros(1, 3, 12, 12), "features.1.1"),
+    "shifted windows": (SWIN, torch.zeros(1, 3, 12, 12), "features.1.1"),
     "triangle": (Net(lambda y: torch.tril(y, 2)), torch.zeros(1, 3, 8, 6), "last"),
-    "signal": (Causal(lambda tokens: masked(tokens, -torch.inf)), torch.zeros(1, 3, 9), "last"),
+    "signal": (CAUSAL, torch.zeros(1, 3, 9), "last"),
     "volume": (chain(3, [(3, 2, 1, 1)]), torch.zeros(1, 2, 10, 8, 6), "0"),
 }  # fmt: skip
 
