@@ -208,6 +208,38 @@ def test_relu6_is_named_relu6_in_findings(x):
     assert "the slope of relu6 is 0 everywhere" in finding.message
 
 
+def test_layers_without_a_gradient_or_a_call_are_found(x):
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name in ("used", "detached", "untracked", "dropped"):
+                setattr(self, name, nn.Conv2d(3, 4, 3))
+            self.idle = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+
+        def forward(self, x):
+            self.dropped(x)
+            with torch.no_grad():
+                still = self.untracked(x)
+            return (self.used(x) + self.detached(x).detach() + still).mean((2, 3))
+
+    model = Parts()
+    model.used.bias.requires_grad_(False)
+    found = hookviz.diagnose(model, x)
+    said = {(f.kind, f.layer): f.message for f in found}
+    assert set(said) == {
+        ("no gradient", "used"),
+        ("no gradient", "detached"),
+        ("no gradient", "untracked"),
+        ("no gradient", "dropped"),
+        ("unused", "idle"),
+        ("training mode", ""),
+    }
+    assert "detached in the model at test_diagnose.py:" in said["no gradient", "detached"]
+    assert "no_grad" in said["no gradient", "untracked"]
+    assert "does not depend" in said["no gradient", "dropped"]
+    assert "frozen" in said["no gradient", "used"]
+
+
 def test_a_batchnorm_of_one_value_or_without_variance_is_found(x):
     norm = nn.Sequential(nn.Flatten(), nn.LazyLinear(4), nn.BatchNorm1d(4), nn.Dropout(0.5))
     norm(x)

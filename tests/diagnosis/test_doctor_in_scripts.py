@@ -441,6 +441,13 @@ def test_a_watch_around_several_steps_says_so(accumulated):
     assert not len(separate.findings) and "a block held" not in separate.title
 
 
+@pytest.mark.parametrize(
+    ("make", "rate"), [(torch.optim.SGD, 1.0), (torch.optim.SGD, 0.01), (torch.optim.Adam, 0.1)]
+)
+def test_large_but_suitable_learning_rates_are_healthy(make, rate):
+    assert not len(findings_of_a_watch(make, rate, 1))
+
+
 def test_a_watch_without_records_is_not_healthy():
     assert not hookviz.watch(net()).findings.healthy
 

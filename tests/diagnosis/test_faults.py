@@ -876,6 +876,13 @@ def test_the_cure_of_every_kind_of_finding_is_tested():
     assert set(KINDS) - tried == NOT_FAULTS | {"empty", "merged steps"}
 
 
+def test_a_finding_lists_all_layers_of_its_cause():
+    findings = hookviz.diagnose(FAULTS["twenty sigmoids"].sick(), tokens())
+    (found,) = (each for each in findings if each.kind == "vanishing")
+    assert len(found.layers) >= 15 and found.layer == found.layers[0]
+    assert found.record()["layers"] == found.layers
+
+
 @pytest.mark.parametrize("which", ["norm", "between"])
 def test_single_layers_in_eval_mode_are_a_note_in_training(which):
     model = Net(nn.Dropout(0.2))

@@ -114,6 +114,23 @@ def test_a_healthy_diagnosis_lists_what_was_checked():
     assert "whether the model runs" in found._repr_html_()
 
 
+def test_the_html_escapes_names_and_counts_findings():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.add_module("<b>", nn.Linear(2, 2))
+            self.used = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.used(x)
+
+    found = hookviz.diagnose(Two(), X)
+    page = found._repr_html_()
+    assert ">1 warning</span>" in page and ">unused</span>" in page
+    assert page.count("<b>") == 2 and "&lt;b&gt;" in page
+    assert page.count("<tr>") == len(found) == 1
+
+
 def test_the_worst_findings_come_first_and_the_others_are_folded():
     """A terminal shows at most 25 lines, a notebook five findings; `text` has all."""
     findings = Diagnosis("Net")

@@ -2,6 +2,7 @@
 
 import gc
 import re
+import warnings
 import weakref
 from contextlib import nullcontext, suppress
 from copy import deepcopy
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from architectures import model_of
 from digits import Rounded
 from test_faults import LABELS, ONE_HOT, Between, faults_of, rows
 from torch import nn
@@ -320,6 +322,18 @@ def test_a_failing_block_leaves_random_numbers_and_buffers_as_they_were():
     assert torch.equal(torch.rand(1), drawn) and findings[0].layer == "7"
     for one, other in zip(model.state_dict().values(), twin.state_dict().values(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_broadcasting_in_a_loss_within_the_model_is_found():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (found,) = hookviz.diagnose(
+            model_of(
+                lambda m, x, truth: m.loss(m.net(x), truth), net=nn.Linear(8, 1), loss=nn.MSELoss()
+            ),
+            (rows(), rows(16)),
+        )
+    assert found.kind == "loss" and "(N, N)" in found.message
 
 
 def test_a_call_of_the_model_under_no_grad_names_its_line():
