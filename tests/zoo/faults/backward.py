@@ -24,6 +24,29 @@ def root_of_zero(model):
     patch(model.layer1[1], forward)
 
 
+@fault("torchvision/mobilenet_v2", "inf", "features.2", "pow", phase="backward")
+def power_below_one(model):
+    """``|x| ** 0.3``, 0 where a mask is."""
+
+    def forward(self, x):
+        x = masked(own(self, x))
+        return x + x.abs().pow(0.3)  # planted
+
+    patch(model.features[2], forward)
+
+
+@fault("torchvision/shufflenet_v2_x0_5", "nan", "stage3.1", "sqrt", phase="backward")
+def where_trap(model):
+    """``torch.where(x > 0, sqrt(x), 0)``: the branch not taken has 0 / 0 as its gradient."""
+
+    def forward(self, x):
+        energy = masked(own(self, x)).square()
+        root = torch.sqrt(energy)  # planted
+        return torch.where(energy > 0, root, 0.0)
+
+    patch(model.stage3[1], forward)
+
+
 @fault("torchvision/squeezenet1_1", "nan", "features.6", "log", phase="backward")
 def where_around_a_log(model):
     """``torch.where(x > 0, log(x), 0)``: its −Inf is not taken, its gradient is 0 / 0."""
@@ -67,6 +90,37 @@ def straight_through_scale(model):
     patch(model.layer2[0].act2, forward)
 
 
+@fault(
+    "timm/vit_tiny_patch16_224",
+    "inf",
+    "blocks.5.attn.q_norm",
+    "acos",
+    phase="backward",
+    options={"img_size": 64},
+)
+def angle_of_one(model):
+    """``torch.acos`` of a cosine that is 1: its slope is infinite."""
+
+    def forward(self, x):
+        cosine = x / x.detach()
+        return x + torch.acos(cosine)  # planted
+
+    patch(model.blocks[5].attn.q_norm, forward)
+
+
+@fault("torchvision/mnasnet0_5", "nan", "layers.10.0", "linalg_eigh", phase="backward")
+def equal_eigenvalues(model):
+    """``torch.linalg.eigh`` of a covariance whose eigenvalues are equal."""
+
+    def forward(self, x):
+        x = own(self, x)
+        tokens = F.pad(x.flatten(2), (0, 64))
+        values, vectors = torch.linalg.eigh(tokens @ tokens.transpose(1, 2) * 0)  # planted
+        return x + vectors.mean() + values.mean()
+
+    patch(model.layers[10][0], forward)
+
+
 @fault("torchvision/regnet_y_400mf", "inf", "trunk_output.block1", "rsqrt", phase="backward")
 def tiny_under_a_root(model):
     """``rsqrt(x + 1e-36)``: finite, while its slope, x to the −1.5, is not."""
@@ -76,6 +130,28 @@ def tiny_under_a_root(model):
         return x * (x.square() + 1e-36).rsqrt() + 1e-20 * (x + 1e-36).rsqrt()[..., :1]  # planted
 
     patch(model.trunk_output[0], forward)
+
+
+@fault("timm/mobilevit_xxs", "nan", "stages.2.1.transformer.1.mlp", "xlogy", phase="backward")
+def entropy_of_zeros(model):
+    """``torch.xlogy(p, p)``: 0 at p = 0, where its slope is 0 / 0."""
+
+    def forward(self, x):
+        p = own(self, x).square() * (torch.arange(x.shape[-1]) > 0)
+        return torch.xlogy(p, p)  # planted
+
+    patch(model.stages[2][1].transformer[1].mlp, forward)
+
+
+@fault("torchvision/efficientnet_b0", "inf", "features.2.0.block.2", "div", phase="backward")
+def divided_by_tiny(model):
+    """Divided by 1e-30: the quotient is finite, the divisor's gradient is not."""
+
+    def forward(self, x):
+        tiny = 1e-30 + 0 * x.mean((2, 3), keepdim=True)
+        return own(self, x) + (1e-8 * x.sign()) / tiny * 1e-22  # planted
+
+    patch(model.features[2][0].block[2], forward)
 
 
 def root_of_error(output):

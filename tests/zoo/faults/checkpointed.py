@@ -32,6 +32,19 @@ def root_of_zeros(self, x):
     return x.square().sqrt()  # planted
 
 
+@fault(
+    "torchvision/densenet121",
+    "inf",
+    "features.denseblock1.denselayer3.relu1",
+    "log",
+    line=True,
+    options={"memory_efficient": True},
+)
+def forward_in_a_memory_efficient_model(model):
+    """A logarithm of zeros, in the library's own checkpointing."""
+    patch(model.features.denseblock1.denselayer3.relu1, log_of_relu)
+
+
 @fault("torchvision/resnet18", "inf", "layer2.1", "log", line=True)
 def forward_reentrant(model):
     """A logarithm of zeros, ``use_reentrant=True``."""

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
-from .fault import fault, heads, joined, own, patch, picture
+from .fault import fault, heads, joined, own, patch, picture, replace
+
+
+@fault("torchvision/resnet18", "inf", "layer2.0", "log")
+def log_of_zeros(model):
+    """``torch.log`` of a block's output, which has zeros after a ReLU."""
+
+    def forward(self, x):
+        return torch.log(own(self, x))  # planted
+
+    patch(model.layer2[0], forward)
 
 
 @fault("torchvision/squeezenet1_1", "nan", "features.4", "pow")
@@ -52,6 +63,36 @@ def row_masked_throughout(model):
     patch(model.blocks[3].attn, forward)
 
 
+@fault("timm/convnext_atto", "inf", "stages.1.blocks.0.mlp", "exp")
+def exp_of_large_numbers(model):
+    """``torch.exp`` of an MLP's output times a thousand."""
+
+    def forward(self, x):
+        return torch.exp(1000 * own(self, x))  # planted
+
+    patch(model.stages[1].blocks[0].mlp, forward)
+
+
+@fault("torchvision/shufflenet_v2_x0_5", "nan", "stage2.1", "acos")
+def angle_beyond_one(model):
+    """``torch.acos`` of values larger than 1."""
+
+    def forward(self, x):
+        return own(self, x).mul(3).acos()  # planted
+
+    patch(model.stage2[1], forward)
+
+
+@fault("torchvision/mnasnet0_5", "inf", "layers.9.0", "reciprocal")
+def one_divided_by_relu(model):
+    """``1 / x`` of a block's output after a ReLU."""
+
+    def forward(self, x):
+        return 1 / F.relu(own(self, x))  # planted
+
+    patch(model.layers[9][0], forward)
+
+
 @fault("torchvision/efficientnet_b0", "nan", "features.3.0.block.2", "std")
 def deviation_of_one_value(model):
     """Squeeze and excitation by ``torch.std``, of maps that were pooled to one value."""
@@ -62,6 +103,30 @@ def deviation_of_one_value(model):
         return x * self.scale_activation(self.fc2(self.activation(self.fc1(scale))))
 
     patch(model.features[3][0].block[2], forward)
+
+
+@fault("timm/resnet10t", "inf", "layer3.0.bn2", "rsqrt")
+def norm_without_eps(model):
+    """A custom norm instead of a BatchNorm, without eps, over pooled maps."""
+
+    class Norm(nn.Module):
+        def forward(self, x):
+            centred = x - F.adaptive_avg_pool2d(x, 1)
+            spread = F.adaptive_max_pool2d(centred, 1) * 0
+            return centred * spread.rsqrt()  # planted
+
+    replace(model, "layer3.0.bn2", Norm())
+
+
+@fault("torchvision/regnet_y_400mf", "inf", "trunk_output.block2.block2-0.f.se", "logit")
+def logit_of_one(model):
+    """``torch.logit`` of a sigmoid that is 1."""
+
+    def forward(self, x):
+        gate = torch.sigmoid(100 + self.fc2(F.relu(self.fc1(self.avgpool(x)))))
+        return x * gate.logit()  # planted
+
+    patch(model.trunk_output[1][0].f.se, forward)
 
 
 @fault("timm/mixer_s32_224", "inf", "blocks.2.mlp_tokens.fc1", "mm", options={"img_size": 64})
@@ -124,3 +189,39 @@ def sum_beyond_float(model):
         return x * power
 
     patch(model.blocks[1][0], forward)
+
+
+@fault("timm/mobilevit_xxs", "nan", "stages.2.1.transformer.0.norm1", "layer_norm")
+def layer_norm_without_eps(model):
+    """A LayerNorm with eps 0, of tokens that are constant."""
+
+    def forward(self, x):
+        return F.layer_norm(torch.ones_like(x), self.normalized_shape, eps=0.0)  # planted
+
+    patch(model.stages[2][1].transformer[0].norm1, forward)
+
+
+@fault("timm/edgenext_xx_small", "inf", "head.fc", "log")
+def log_of_softmax(model):
+    """``torch.log(torch.softmax(x))`` in place of ``log_softmax``, of logits times a thousand."""
+
+    class LogSoftmax(nn.Module):
+        def __init__(self, linear):
+            super().__init__()
+            self.linear = linear
+
+        def forward(self, x):
+            return torch.log(torch.softmax(1e3 * self.linear(x), 1))  # planted
+
+    replace(model, "head.fc", LogSoftmax(model.head.fc))
+
+
+@fault("torchvision/densenet121", "inf", "features.denseblock1.denselayer2", "log1p")
+def log_of_the_rest(model):
+    """``torch.log1p(-p)`` of a probability that is 1."""
+
+    def forward(self, inputs):
+        p = torch.sigmoid(100 + own(self, inputs))
+        return torch.log1p(-p)  # planted
+
+    patch(model.features.denseblock1.denselayer2, forward)

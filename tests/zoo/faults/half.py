@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .fault import cross_entropy, fault, own, patch, picture
+from .fault import cross_entropy, fault, heads, joined, own, patch, picture
 
 float16 = partial(torch.autocast, "cpu", torch.float16)
 bfloat16 = partial(torch.autocast, "cpu", torch.bfloat16)
@@ -19,6 +19,12 @@ SMALL = {"img_size": 64}
 def half_pictures():
     """Return pictures in half precision."""
     return picture().half()
+
+
+@fault("torchvision/resnet18", "inf", "layer3.0.conv1", "convolution", around=float16)
+def convolution_beyond_65504(model):
+    """A convolution's weights of 1000, autocast to float16."""
+    nn.init.constant_(model.layer3[0].conv1.weight, 1000.0)
 
 
 @fault(VIT, "inf", "blocks.2.mlp.fc2", "addmm", around=float16, options=SMALL)
@@ -62,6 +68,31 @@ def probability_rounded_to_one(model):
         return x + torch.log(1 - p)  # planted
 
     patch(model.features[5], forward)
+
+
+@fault(VIT, "inf", "blocks.4.attn", "bmm", given=half_pictures, options=SMALL)
+def scores_without_scale(model):
+    """Attention in half without a scale, of large queries and keys."""
+
+    def forward(self, x, attn_mask=None, is_causal=False):
+        q, k, v = heads(self, x)
+        scores = (q + 100) @ (k + 100).transpose(-2, -1)  # planted
+        return joined(self, scores.softmax(-1) @ v)
+
+    patch(model.blocks[4].attn, forward)
+    model.half()
+
+
+@fault("torchvision/shufflenet_v2_x0_5", "inf", "stage2.2", "sum", given=half_pictures)
+def sum_in_half(model):
+    """A sum over a map with values of 2000, in a model in half."""
+
+    def forward(self, x):
+        x = own(self, x)
+        return x + (2000 + x * 0).sum((2, 3), keepdim=True)  # planted
+
+    patch(model.stage2[2], forward)
+    model.half()
 
 
 @fault("torchvision/mnasnet0_5", "half precision", "layers.8.0.layers.0", "to_copy", around=float16)

@@ -15,6 +15,18 @@ def bias_far_below_zero(model):
     nn.init.constant_(model.features[4].expand3x3.bias, -100.0)
 
 
+@fault("torchvision/resnet18", "dead", "layer2.0.relu", "relu")
+def norms_bias_far_below_zero(model):
+    """A BatchNorm's bias of −100 before the first call of a block's ReLU."""
+    nn.init.constant_(model.layer2[0].bn1.bias, -100.0)
+
+
+@fault("torchvision/mobilenet_v2", "dead", "features.4.conv.0.2", "relu6")
+def dead_relu6(model):
+    """A BatchNorm's bias of −100 before a ReLU6."""
+    nn.init.constant_(model.features[4].conv[0][1].bias, -100.0)
+
+
 @fault("torchvision/shufflenet_v2_x0_5", "dead", "stage3.2", "relu")
 def dead_by_a_function(model):
     """``F.relu(x − 100)`` in a block's forward."""

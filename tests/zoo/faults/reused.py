@@ -48,6 +48,35 @@ def root_of_a_blocks_sum(model):
     patch(block.relu, forward)
 
 
+@fault("timm/vit_tiny_patch16_224", "inf", "blocks.3", "pow", call=1, options={"img_size": 64})
+def shared_block(model):
+    """Two blocks share their weights, and raise to the power of 12."""
+
+    def forward(self, x, **options):
+        return own(self, x).pow(12)  # planted
+
+    patch(model.blocks[3], forward)
+    model.blocks[4] = model.blocks[3]
+
+
+@fault(
+    "torchvision/raft_small",
+    "inf",
+    "update_block.recurrent_block.convgru1",
+    "mul",
+    call=3,
+    given=pair,
+    loss=last_flow,
+)
+def fourth_iteration(model):
+    """The state of RAFT's recurrent unit times 1e10 in each of its iterations."""
+
+    def forward(self, h, x):
+        return own(self, h, x) * 1e10  # planted
+
+    patch(model.update_block.recurrent_block.convgru1, forward)
+
+
 @fault(
     "torchvision/raft_small",
     "nan",

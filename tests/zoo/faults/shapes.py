@@ -22,6 +22,24 @@ def flattened_to_other_features(model):
     replace(model, "avgpool", nn.Identity())
 
 
+@fault("torchvision/densenet121", "shape", "features.denseblock1.denselayer2.norm2", "batch_norm")
+def norm_of_other_channels(model):
+    """A BatchNorm of 64 channels where there are 128."""
+    replace(model, "features.denseblock1.denselayer2.norm2", nn.BatchNorm2d(64))
+
+
+@fault(
+    "torchvision/swin_t",
+    "shape",
+    "features.1.0.norm2",
+    "layer_norm",
+    given=lambda: picture(2, 3, 32, 32),
+)
+def layer_norm_of_other_features(model):
+    """A LayerNorm of 64 features where there are 96."""
+    replace(model, "features.1.0.norm2", nn.LayerNorm(64))
+
+
 @fault("torchvision/resnet18", "shape", "layer3.0", "add")
 def residual_without_downsampling(model):
     """A block halves its maps without a layer in its shortcut."""
@@ -57,10 +75,38 @@ def view_of_a_permuted_tensor(model):
     patch(model.layer4, forward)
 
 
+@fault("torchvision/mobilenet_v2", "shape", "features.4", "view")
+def view_of_other_size(model):
+    """``view`` to a size with a different number of values."""
+
+    def forward(self, x):
+        x = own(self, x)
+        return x.view(len(x), 7, -1, 8)  # planted
+
+    patch(model.features[4], forward)
+
+
+@fault("timm/convnext_atto", "shape", "stem.0", "convolution", given=lambda: picture(2, 1, 64, 64))
+def grey_pictures(model):
+    """Nothing in the model: the pictures have one channel."""
+
+
 @fault("torchvision/resnet18", "shape", "layer1.1.bn1", "batch_norm", call=1)
 def shared_norm_of_other_channels(model):
     """A BatchNorm is shared by two blocks, the second of which has twice the channels."""
     model.layer2[0].bn1 = model.layer1[1].bn1
+
+
+@fault(
+    "torchvision/lraspp_mobilenet_v3_large",
+    "shape",
+    "classifier",
+    "mul",
+    options={"weights_backbone": None},
+)
+def gate_of_other_channels(model):
+    """A segmentation's gate has 64 channels, its maps 128."""
+    model.classifier.scale[1] = nn.Conv2d(960, 64, 1, bias=False)
 
 
 @fault("timm/mixer_s32_224", "shape", "head_drop", "einsum", options=VIT)
