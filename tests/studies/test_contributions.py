@@ -220,6 +220,7 @@ def test_wrong_arguments_are_refused():
         ({"channel": 0, "position": (0, 3)}, "has no position 3"),
         ({"channel": 0, "position": (0, 0), "sample": 1}, "has no sample 1"),
         ({"channel": 0, "position": (0,)}, "is none of its map"),
+        ({"channel": 0, "position": 3}, "has no position 3: give a tuple"),
         ({"channel": 0}, r"has 3 × 3 positions: pass position=\(row, column\)"),
         ({"channel": 0, "position": (0, 0), "call": 1}, "ran 1 time: call=1 is out of range"),
     ]:

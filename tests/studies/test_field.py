@@ -734,6 +734,8 @@ def test_wrong_arguments_of_effective_are_refused():
         field.effective([])
     with pytest.raises(ValueError, match="resize it"):
         field.effective(torch.rand(1, 2, 7, 8))
+    with pytest.raises(ValueError, match="resize it"):  # its map lacks the centre of the field
+        field.effective(torch.rand(1, 2, 4, 4))
     with pytest.raises(ValueError, match=r"Layer '0' has no channel 2: 0 to 1\."):
         field.effective(torch.rand(1, 2, 9, 8), channel=2)
 

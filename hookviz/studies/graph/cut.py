@@ -555,7 +555,10 @@ def _index(
     position: Sequence[int] | None,
 ) -> tuple[int, ...]:
     """Return a value's index in a layer's output."""
-    at = tuple(position or ())
+    try:
+        at = tuple(position or ())
+    except TypeError:
+        raise ValueError(f"has no position {position!r}: give a tuple of whole numbers.") from None
     sizes = returned.shape[1:-1] if channels_last else returned.shape[2:]
     if sizes and not at:
         words = {1: "(index,)", 2: "(row, column)", 3: "(depth, row, column)"}

@@ -228,7 +228,9 @@ class Graph(Tabular):
             if layer in self.unused:
                 raise ValueError(f"Layer {layer!r} did not run: nothing is known of its sources.")
             names = [*(node.layer for node in nodes), *self.unused]
-            raise ValueError(f"No layer {layer!r} is in this graph; {close_names(layer, names)}.")
+            raise ValueError(
+                f"No layer {layer!r} is in this graph; {close_names(str(layer), names)}."
+            )
         if not -len(calls) <= call < len(calls):
             raise ValueError(
                 f"Layer {layer!r} ran {counted(len(calls), 'time')}: call={call} is out of range."

@@ -175,11 +175,6 @@ class ReceptiveField(Tabular):
         sums = []
         for image in images:
             gradient = self._gradient(image, position, channel).double().abs().cpu()
-            if gradient.shape[-len(self.input_size) :] != self.input_size:
-                raise ValueError(
-                    f"An image came in as {tuple(gradient.shape)}, but the field is that of an "
-                    f"input of {_times(self.input_size)}: resize it."
-                )
             channels = gradient.ndim > len(self.input_size)
             magnitude = gradient.mean(-1 - len(self.input_size)) if channels else gradient
             sums.append(magnitude.reshape(-1, *self.input_size))
@@ -204,6 +199,11 @@ class ReceptiveField(Tabular):
             args, kwargs, sources = clone_inputs(session.model, inputs.args, inputs.kwargs)
             before = tensors(args, kwargs)[: self.input]
             source = sources[sum(tensor.requires_grad for tensor in before)]
+            if source.shape[-len(self.input_size) :] != self.input_size:
+                raise ValueError(
+                    f"An image came in as {tuple(source.shape)}, but the field is that of an "
+                    f"input of {_times(self.input_size)}: resize it."
+                )
             with (
                 suppress(StopForward),
                 HookManager([*grid.hooks(session.model), (module, "forward", after)]),

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
@@ -173,15 +174,22 @@ def _check(
 ) -> None:
     numbers = {"k": (k, 1), "batch_size": (batch_size, 1), "num_workers": (num_workers, 0)}
     for name, (value, least) in numbers.items():
+        if not isinstance(value, Integral):
+            raise TypeError(f"{name}={value!r} is not a whole number.")
         if value < least:
             raise ValueError(f"{name}={value} is too small: give {least} or more.")
     if on_error not in ("raise", "skip"):
         raise ValueError(f'on_error={on_error!r} is neither "raise" nor "skip".')
-    if shard is not None and not 0 <= shard[0] < shard[1]:
+    if shard is not None and not _is_part(shard):
         raise ValueError(
-            f"shard={shard} is not a part: give (i, n) with 0 <= i < n, such as (0, 2) and (1, 2) "
-            "for two halves."
+            f"shard={shard!r} is not a part: give (i, n) with 0 <= i < n, such as (0, 2) and "
+            "(1, 2) for two halves."
         )
+
+
+def _is_part(shard: Any) -> bool:
+    whole = isinstance(shard, Sequence) and all(isinstance(each, Integral) for each in shard)
+    return whole and len(shard) == 2 and 0 <= shard[0] < shard[1]
 
 
 def _spans(length: int, batch_size: int, shard: tuple[int, int] | None) -> list[range]:
