@@ -173,10 +173,10 @@ def test_one_function_writes_files():
 
 
 def test_one_file_writes_the_policy_of_all_pages():
-    """Only `document.py` decides what a page may run and load."""
+    """Only `html_page` writes what a page may run and load."""
     sources = {path: path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
     found = {path.name for path, text in sources.items() if "Content-Security-Policy" in text}
-    assert found == {"document.py"}
+    assert found == {"tables.py"}
 
 
 def test_three_files_use_the_network():

@@ -139,7 +139,8 @@ def test_figures_of_code_have_no_overlaps_for_any_shape(kernel, shape):
         1000 * torch.rand(shape),
     )
     model(x)
-    names = ["a class with a rather long name, longer than a picture is wide, $x$"] * 3
+    name = "a class with a rather long name, longer than a picture is wide, ${}$"
+    names = [name.format(each) for each in "xyz"]
     with opened(model, x, layer="0", class_names=names, sample=shape[0] - 1) as explorer:
         ruff(assert_code_equals_view(explorer), "model", "x")
         assert overlapping_texts(plt.gcf()) == []
