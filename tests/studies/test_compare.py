@@ -491,3 +491,17 @@ def test_similarity_refuses_what_are_no_batches(inputs, error, message):
     model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Conv2d(2, 2, 3))
     with pytest.raises(error, match=message):
         hookviz.similarity(model, model, inputs)
+
+
+def test_similarity_of_frames_takes_each_as_a_sample():
+    class Video(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 2, 3)
+
+        def forward(self, x):  # (N, T, C, H, W)
+            return self.conv(x.flatten(0, 1)).unflatten(0, x.shape[:2]).mean((1, 3, 4))
+
+    model = Video()
+    found = hookviz.similarity(model, model, [torch.randn(2, 3, 3, 5, 5)])
+    assert found.samples == 6 and found.matrix.item() == pytest.approx(1)

@@ -275,10 +275,11 @@ def _grams(session: Session, names: Sequence[str], batch: Any) -> Tensor:
         first = next(iter(calls[0].outputs), None)
         if first is None or not first.shape:
             raise ValueError(f"Layer {name!r} returns no tensor of samples: {_ADVICE}")
-        if count not in (None, first.shape[0]):
+        rows = first.shape[0]  # several per sample if the model flattens frames or windows
+        if (count and rows % count) or (grams and rows != len(grams[0])):
             raise ValueError(
-                f"Layer {name!r} returns {first.shape[0]} rows for a batch of {count}: give "
-                f"batches of samples, such as [x] for one tensor x, or {_ADVICE}"
+                f"Layer {name!r} returns {rows} rows for a batch of {count}: give batches of "
+                f"samples, such as [x] for one tensor x, or {_ADVICE}"
             )
         grams.append(first.value)
     return torch.stack(grams)

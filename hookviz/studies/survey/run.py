@@ -175,7 +175,7 @@ def _check(
     numbers = {"k": (k, 1), "batch_size": (batch_size, 1), "num_workers": (num_workers, 0)}
     for name, (value, least) in numbers.items():
         if not isinstance(value, Integral):
-            raise TypeError(f"{name}={value!r} is not a whole number.")
+            raise TypeError(f"{name}={value!r} is not a whole number: give one.")
         if value < least:
             raise ValueError(f"{name}={value} is too small: give {least} or more.")
     if on_error not in ("raise", "skip"):
