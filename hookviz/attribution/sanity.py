@@ -155,7 +155,7 @@ def _heatmap_of(
         def of_input(s: Session) -> Tensor:
             names = s.class_names
             found = attribute(s.given, s.inputs, target, method=method, class_names=names)
-            # A table's columns have no positions to combine channels at.
+            # A table (N, columns) has no positions: each column has its own value.
             return found if found.ndim == 2 else picture_map(found, method)
 
         return of_input

@@ -175,6 +175,8 @@ def are_classes(model: nn.Module, logits: Tensor | None, class_names: Sequence[s
 def class_labels(count: int, class_names: Sequence[str], classes: bool = True) -> list[str]:
     """Return `class_name` of each class, for a menu.
 
+    It counts all names once; `class_name` would count them for each of, say, 20,000 classes.
+
     >>> class_labels(4, ["crane", "moon", "crane"])
     ['crane (0)', 'moon', 'crane (2)', 'class 3']
     """

@@ -296,7 +296,8 @@ class CutRun:
     ) -> None:
         self._session, self._hooks = session, hooks
         self._layers = chosen_layers(session.model, None)
-        self._modules, self._is_training = all_modules(session.model), True
+        self._modules = all_modules(session.model)
+        self._look_at_mode()
         self.problem = ""
         self._origins: dict[Any, Origins] = {}
         self._paths: dict[Tensor, Path] = {}  # to the inputs of layers
@@ -358,7 +359,7 @@ class CutRun:
         module = self._module(layer)
         if module not in self._kept:
             return CutRun(self._session, module).value(layer, channel, position, sample, call)
-        self._is_training = any(each.training for each in self._modules)
+        self._look_at_mode()
         kept, named = self._call(layer, call), f"Layer {layer!r} ({type_name(module)})"
         if kept.refused:
             raise ValueError(f"{named} {kept.refused}")
@@ -466,10 +467,15 @@ class CutRun:
 
         The parts are in order of their weights: the one that raises the number most comes first.
         """
+        self._look_at_mode()
         seen = self._listener
         lost = seen.output_lost
         path = Path(number)
         return self._split(number, (), path, seen.output_sources, lost=lost, by_weight=True)
+
+    def _look_at_mode(self) -> None:
+        """Note the mode, once for each question: `_split` answers it in several parts."""
+        self._is_training = any(module.training for module in self._modules)
 
     def _split(
         self,
