@@ -322,14 +322,12 @@ def _layer(view: View, block: str) -> tuple[PageBlock, list[MapsPart]]:
         own, percentiles = percentiles[:2], percentiles[2:]
         parts.append(MapsPart(block, name, maps, low, high, own))
     small = Stream.of(raw(name, array, planes=True) for name, array in arrays.items())
-    calls, samples = header["counts"]["call"], header["counts"]["sample"]
-    header["notes"] = [
-        *([f"Call {header['call']} of {calls} is in this page."] if calls > 1 else []),
-        *([f"Sample {header['sample']} of {samples} is in this page."] if samples > 1 else []),
-    ]
+    several = {name: header["counts"][name] for name in ("call", "sample", "depth")}
+    shown = [f"{name} {header[name]} (of 0 to {n - 1})" for name, n in several.items() if n > 1]
+    header["notes"] = [f"In this page: {', '.join(shown)}."] if shown else []
     if query_words(view):
         header["notes"] += [f"The attention in this page has one query: {query_words(view)}."]
-    header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
+    header["counts"] = header["counts"] | dict.fromkeys(several, 1)
     header["field"] = field_payload(view)
     return (header, [small]), parts
 

@@ -191,3 +191,13 @@ class Generated(nn.Module):
 def test_page_of_a_model_whose_first_kernels_are_generated():
     explorer = hookviz.explore(Generated(), torch.rand(1, 3, 8, 8), face="plain")
     assert blocks(explorer.to_html())["why"]["header"]["weights"] == []
+
+
+def test_a_page_says_which_sample_and_slice_of_each_layer_it_has():
+    model = nn.Sequential(nn.Conv3d(1, 2, 1), nn.Conv3d(2, 2, 2, stride=2))
+    explorer = hookviz.explore(model, torch.rand(3, 1, 8, 4, 4), layer="0", sample=1, depth=7)
+    found = blocks(explorer.to_html())
+    assert [found[f"layer-{place}"]["header"]["notes"] for place in (0, 1)] == [
+        ["In this page: sample 1 (of 0 to 2), depth 7 (of 0 to 7)."],
+        ["In this page: sample 1 (of 0 to 2), depth 3 (of 0 to 3)."],
+    ]
