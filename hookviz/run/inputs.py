@@ -381,29 +381,40 @@ def refuse_nonfinite(inputs: ModelInput, output: Any) -> None:
 # Advice for an input on which the model raises
 
 
-def cure_words(inputs: ModelInput, model: nn.Module, error: BaseException | None) -> str:
+def cure_words(inputs: ModelInput, model: nn.Module, error: BaseException) -> str:
     """Return advice if the form of the input explains the model's error; else empty."""
     args = inputs.args
     argument = args[0] if len(args) == 1 and not inputs.kwargs else None
-    if isinstance(argument, Tensor):
-        return _tensor_cure(argument, model)
+    if isinstance(argument, Tensor) and (words := _tensor_cure(argument, model)):
+        return words
     if not isinstance(error, (AttributeError, TypeError)):  # the model takes this type
         return ""
-    if is_loader_batch(argument if isinstance(argument, list) else args):
+    values = argument if isinstance(argument, list) else args
+    if not isinstance(argument, Tensor) and is_loader_batch(values):
         return LOADER_BATCH
     if len(args) > 1 and all(map(is_picture, args)):
         return "A tuple is the model's arguments: give a list for a batch of pictures."
+    if isinstance(argument, list):
+        return (
+            "A list is one argument: give torch.stack(tensors), which takes tensors of one size, "
+            "or a list of pictures and paths."
+        )
+    return _arguments_cure(inputs, model, argument)
+
+
+def _arguments_cure(inputs: ModelInput, model: nn.Module, argument: Any) -> str:
+    taken = inspect.signature(model.forward)
+    forward = f"forward({', '.join(taken.parameters)})"
     if isinstance(argument, Mapping):
-        names = ", ".join(inspect.signature(model.forward).parameters)
-        keys = ", ".join(map(repr, argument))
-        given = f"The keys {keys} are not" if keys else "The dict lacks"
-        return f"{given} arguments of forward({names})."
-    if not isinstance(argument, list):
-        return ""
-    return (
-        "A list is one argument: give torch.stack(tensors), which takes tensors of one size, or a "
-        "list of pictures and paths."
-    )
+        if others := [repr(key) for key in argument if key not in taken.parameters]:
+            return f"The keys {', '.join(others)} are not arguments of {forward}."
+        return f"The dict lacks arguments of {forward}."
+    try:
+        taken.bind(*inputs.args, **inputs.kwargs)
+    except TypeError:
+        alone = "; give one argument that is a tuple as ((a, b),)" if len(inputs.args) > 1 else ""
+        return f"Give the arguments of {forward} as a tuple or a dict{alone}."
+    return ""
 
 
 LOADER_BATCH = "These look like inputs and labels, as a DataLoader gives them: give batch[0]."

@@ -332,7 +332,8 @@ REJECTED = [
     ((PICTURE,) * 2, "give a list for a batch of pictures"),
     (("cat.jpg", "dog.jpg"), "given str and str: .* give a list for a batch"),
     ([PICTURE, "cat.jpg", 3], "given a list of 3: .*, or a list of pictures and paths"),
-    ({"image": X, "label": LABELS}, r"'image', 'label' are not arguments of forward\(input\)\."),
+    ({"input": X, "label": LABELS}, r"The keys 'label' are not arguments of forward\(input\)\."),
+    ((X, X), r"Give the arguments of forward\(input\) as a tuple or a dict; .* as \(\(a, b\),\)\."),
     ({}, r"The dict lacks arguments of forward\(input\)\."),
     *((batch, r"as a DataLoader gives them: give batch\[0\]") for batch in (
         [X, LABELS], (X, LABELS), [X], [X, X[:, :1]], [X, LABELS, ["a", "b"]], (PICTURE, 3),
@@ -346,6 +347,16 @@ def test_rejected_inputs_are_reported_with_advice(inputs, cure, study):
     with pytest.raises((ValueError, RuntimeError), match=cure) as error:
         study(nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten()), inputs)
     assert "\n" not in str(error.value) and "Give the tensor itself" not in str(error.value)
+
+
+def test_a_model_that_got_too_few_arguments_is_reported_with_them():
+    model = model_of(lambda m, x, *, mask: m.conv(x * mask), conv=nn.Conv2d(3, 2, 3))
+    with pytest.raises(
+        RuntimeError, match=r"arguments of forward\(.*mask\) as a tuple or a dict\.$"
+    ):
+        hookviz.explore(model, X)
+    with pytest.raises(RuntimeError, match=r"The dict lacks arguments of forward\(.*mask\)\.$"):
+        hookviz.explore(model, {"x": X})
 
 
 def test_unsupported_inputs_are_refused():
