@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from .hooking.arguments import check_number, is_number
 from .hooking.tensors import at_least_float32
 
 __all__ = ["blur", "clip_norm", "noise"]
@@ -41,10 +43,8 @@ def clip_norm(max_norm: float) -> Callable[[Tensor], Tensor]:
     >>> round(layer.weight.grad.norm().item(), 4)
     1.0
     """
-    if not max_norm > 0:
-        raise ValueError(
-            f"clip_norm({max_norm}) would set all values to zero: give a norm above 0."
-        )
+    if not (is_number(max_norm) and max_norm > 0):
+        raise ValueError(f"max_norm={max_norm!r} cannot be used: give a norm above 0.")
 
     def clipped(gradient: Tensor) -> Tensor:
         norm = torch.linalg.vector_norm(at_least_float32(gradient))
@@ -79,8 +79,8 @@ def blur(sigma: float) -> Callable[[Tensor], Tensor]:
     >>> bool((y == layer(x))[..., 4:].all()), bool((y == layer(x)).all())
     (True, False)
     """
-    if not sigma > 0:
-        raise ValueError(f"blur({sigma}) would change nothing: give a sigma above 0.")
+    if not (is_number(sigma) and 0 < sigma < math.inf):
+        raise ValueError(f"sigma={sigma!r} cannot be used: give a number of pixels above 0.")
     reach = max(1, round(3 * sigma))
     offsets = torch.arange(-reach, reach + 1, dtype=torch.float64)
     kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
@@ -111,6 +111,11 @@ def noise(std: float, generator: torch.Generator | None = None) -> Callable[[Ten
     generator : torch.Generator, optional
         On the tensor's device; torch's own if left out.
 
+    Raises
+    ------
+    ValueError
+        ``std`` is below 0.
+
     Examples
     --------
     >>> import torch, hookviz
@@ -120,6 +125,7 @@ def noise(std: float, generator: torch.Generator | None = None) -> Callable[[Ten
     >>> bool((y != layer(x)).all())
     True
     """
+    check_number("std", std)
 
     def noisy(tensor: Tensor) -> Tensor:
         # randn_like does not accept a generator.

@@ -148,7 +148,7 @@ def test_survey_writes_a_file(tmp_path, pictures, capsys):
         (["--demo", "pictures/eye/1.png"], "is not a folder: give a folder with pictures"),
         (["--demo", "PICTURES", "--layers", "nothing*"], "nothing*"),
         (["resnet3", "PICTURES", "--weights", "none"], "Unknown model resnet3"),
-        (["--demo", "PICTURES", "-k", "0"], "k=0 is too small"),
+        (["--demo", "PICTURES", "-k", "0"], "k=0 cannot be used"),
         (["--demo", "PICTURES", "--shard", "2/2"], "shard=(2, 2) is not a part"),
     ],
 )

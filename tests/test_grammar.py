@@ -1,10 +1,13 @@
 """The arguments of all public functions have consistent names and order."""
 
+import functools
 import inspect
 import re
 
 import pytest
+import torch
 from demo import explore_demo
+from torch import nn
 
 import hookviz
 from hookviz.view.settings import SETTINGS, WRITTEN
@@ -100,3 +103,103 @@ def test_classes_of_return_values_are_in_hookviz_results(name):
     }
     ours = set(re.findall(r"\b[A-Z]\w+", returned)) - elsewhere
     assert ours <= set(dir(hookviz.results))
+
+
+X = torch.rand(2, 1, 6, 6)
+NET = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(64, 3)).eval()
+NAN = float("nan")
+
+
+@functools.cache
+def result(name):
+    """Return a result whose methods take numbers."""
+    return {
+        "field": lambda: hookviz.receptive_field(NET, X, "0"),
+        "survey": lambda: hookviz.survey(NET, X, "0"),
+        "weights": lambda: hookviz.explore(NET, X).weights("0"),
+        "visualization": lambda: hookviz.feature_visualization(NET, "0", 1, size=6, steps=1),
+    }[name]()
+
+
+def edited(**options):
+    hookviz.edit(NET, "0", 0, **options)
+
+
+def visualized(channel=0, **options):
+    hookviz.feature_visualization(NET, "0", channel, **{"size": 6, "steps": 1} | options)
+
+
+def contributed(**options):
+    hookviz.contributions(NET, X, "0", channel=0, position=(0, 0), **options)
+
+
+def occluded(**options):
+    hookviz.attribution.occlusion(NET, X, **options)
+
+
+def deleted(**options):
+    hookviz.metrics.deletion_curve(NET, X, torch.rand(2, 6, 6), **options)
+
+
+def pointed(tolerance):
+    hookviz.metrics.pointing_game(X[0, 0], X[0, 0] > 0.5, tolerance)
+
+
+def integrated(baselines):
+    hookviz.attribute(NET, X, method="integrated_gradients", baselines=baselines)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: hookviz.capture(NET, max_bytes="a"), "max_bytes='a' cannot be used"),
+        (lambda: hookviz.explore(NET, X, max_bytes=NAN), "max_bytes=nan cannot be used"),
+        (lambda: hookviz.watch(NET, every="a"), "every='a' cannot be used"),
+        (lambda: hookviz.watch(NET, every=1.5), "every=1.5 cannot be used"),
+        (lambda: hookviz.watch(NET, max_bytes=NAN), "max_bytes=nan is not a size"),
+        (lambda: hookviz.watch(NET, save_every=None), "save_every=None cannot be used"),
+        (lambda: hookviz.survey(NET, X, batch_size=None), "batch_size=None cannot be used"),
+        (lambda: hookviz.edits.noise(-1), "std=-1 cannot be used: give a number from 0 up"),
+        (lambda: hookviz.edits.noise("a"), "std='a' cannot be used"),
+        (lambda: hookviz.edits.blur("a"), "sigma='a' cannot be used"),
+        (lambda: hookviz.edits.clip_norm(None), "max_norm=None cannot be used"),
+        (lambda: edited(call="a"), "call='a' cannot be used: give a whole number from 0 up"),
+        (lambda: edited(call=-1), "call=-1 cannot be used"),
+        (lambda: visualized(seed="a"), "seed='a' cannot be used"),
+        (lambda: visualized(steps=1.5), "steps=1.5 cannot be used"),
+        (lambda: visualized(size=NAN), "size=nan cannot be used"),
+        (lambda: visualized(1.5), "Layer '0' has no channel 1.5"),
+        (lambda: visualized("a"), "Layer '0' has no channel 'a'"),
+        (lambda: contributed(call="a"), "call='a' is out of range"),
+        (lambda: hookviz.receptive_field(NET, X, "0", call=None), "call=None is out of range"),
+        (lambda: hookviz.graph(NET, X).sources("0", "a"), "call='a' is out of range"),
+        (lambda: occluded(window="a"), "window='a' cannot be used"),
+        (lambda: occluded(stride=1.5), "stride=1.5 cannot be used"),
+        (lambda: occluded(value=None), "value=None cannot be used"),
+        (lambda: occluded(batch_size=1.5), "batch_size=1.5 cannot be used"),
+        (lambda: deleted(steps=None), "steps=None cannot be used"),
+        (lambda: deleted(baseline=None), "baseline=None cannot be used"),
+        (lambda: pointed("a"), "tolerance='a' cannot be used"),
+        (lambda: integrated(NAN), "baselines=nan cannot be used"),
+        (lambda: hookviz.compare(NET, NET, X).first("a"), "tolerance='a' cannot be used"),
+        (lambda: hookviz.diagnose(NET, X).show("a"), "Unknown finding 'a'"),
+        (lambda: hookviz.trace(NET, X).to_html(max_bytes="a"), "max_bytes='a' is not a size"),
+        (lambda: result("field").box("a", 1), "no position ('a', 1): its map is 4×4"),
+        (lambda: result("field").box(1.5, 1), "no position (1.5, 1)"),
+        (lambda: result("field").effective(X, position=1), "no position 1"),
+        (lambda: result("field").effective(X, channel="a"), "no channel 'a'"),
+        (lambda: result("survey")["0"].box(1), "no position 1: its maps are 4×4"),
+        (lambda: result("survey")["0"].top(0, 1.5), "count=1.5 cannot be used"),
+        (lambda: result("survey")["0"].purity("a"), "no channel 'a'"),
+        (lambda: result("survey")["0"].quantile("a"), "q='a' is not a quantile"),
+        (lambda: result("survey").find(0, "a"), "fraction='a' is not a fraction"),
+        (lambda: result("survey").patches("0", 1.5), "no channel 1.5"),
+        (lambda: result("weights").slices("a"), "no channel 'a'"),
+        (lambda: result("weights").inputs_of(-1), "no channel -1"),
+        (lambda: result("weights").rows("a"), "most='a' cannot be used"),
+        (lambda: result("visualization").pieces("a"), "No pictures of channel 'a'"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused_in_one_sentence(call, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        call()

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..hooking.arguments import is_index, is_position
 from ..hooking.edit import LayerEdit
 from ..hooking.maps import MAX_PREFIX_TOKENS
 from ..hooking.records import CapturedTensor
@@ -306,13 +307,13 @@ class Attention(Tabular, Mapping[str, Tensor]):
                 + ("." if grid is None else f" ({'×'.join(map(str, grid))}).")
             )
         if isinstance(query, tuple):
-            row, column = query
-            if not (0 <= row < grid[0] and 0 <= column < grid[1]):
+            if not is_position(query, grid):
                 raise ValueError(f"query={query} is not a patch; the grid has {grid[0]}×{grid[1]}.")
+            row, column = query
             query = tensor.shape[-2] - math.prod(grid) + row * grid[1] + column
-        if not -tensor.shape[-2] <= query < tensor.shape[-2]:
+        if not is_index(query, tensor.shape[-2], from_end=True):
             raise ValueError(
-                f"query={query} is not one of the {tensor.shape[-2]} tokens of {name!r}."
+                f"query={query!r} is not one of the {tensor.shape[-2]} tokens of {name!r}."
             )
         return tensor[..., query, before:].unflatten(-1, grid)
 
@@ -395,8 +396,8 @@ class Attention(Tabular, Mapping[str, Tensor]):
     def _pictures(self, name: str, query: int | tuple[int, int], sample: int) -> np.ndarray:
         on_patches = self.grid is not None and self.prefix(name) is not None
         shown = self.patches(name, query) if on_patches else self[name]
-        if not 0 <= sample < len(shown):
-            raise ValueError(f"sample={sample} is out of range: {name!r} has {len(shown)}.")
+        if not is_index(sample, len(shown)):
+            raise ValueError(f"sample={sample!r} is out of range: {name!r} has {len(shown)}.")
         return shown[sample].detach().float().cpu().numpy()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..hooking.arguments import check_number
 from ..hooking.edit import LayerEdit
 from ..hooking.tensors import map_tensors
 from ..run.replay import Replay
@@ -95,6 +96,7 @@ class Flip:
 
     def work(self, seconds: float = math.inf) -> float:
         """Run the model once or more; return the fraction done, 0 to 1."""
+        check_number("seconds", seconds)
         end = time.monotonic() + seconds
         while self._fraction < 1:
             if self.flipped is None:

@@ -8,15 +8,16 @@ and guided backpropagation that reaches every ReLU (see `GuidedReLUs`).
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from numbers import Integral, Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..hooking.arguments import is_number, whole_number
 from ..hooking.functions import standing_in
 from ..hooking.interrupts import Block
 from ..hooking.select import check_model, close_names
@@ -33,18 +34,8 @@ NO_GRADIENT = (
 )
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def whole_number(name: str, value: Any, least: int = 1) -> int:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name}={value!r} cannot be used: give a whole number from {least} up.")
-    return int(value)
-
-
 def baseline_like(name: str, given: Any, x: Tensor) -> Tensor:
-    if not isinstance(given, Tensor) and not is_number(given):
+    if not isinstance(given, Tensor) and not (is_number(given) and math.isfinite(given)):
         raise ValueError(
             f"{name}={given!r} cannot be used: give a number or a tensor of the input's shape."
         )

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
+from ..hooking.arguments import check_number, whole_number
 from ..hooking.maps import enlarged
 from ..run.inputs import Transform
 from ..run.session import Session
@@ -61,6 +62,7 @@ def pointing_game(heatmap: Heatmap, mask: Mask, tolerance: float = 0) -> bool | 
     >>> hookviz.metrics.pointing_game(heatmap, mask)
     True
     """
+    check_number("tolerance", tolerance)
     maps, masks, single = _fitting(heatmap, mask)
     large = enlarged(maps, masks.shape[1:])
     hits = []
@@ -242,8 +244,7 @@ def _curve(
     put_in: bool,
 ) -> Curve:
     """Compute scores as pixels, the most important first, are removed or inserted."""
-    if steps < 1:
-        raise ValueError(f"steps={steps}: at least one step is needed.")
+    whole_number("steps", steps)
     values = _numbers(heatmap, "heatmap")
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size, as_probability=True)
@@ -289,7 +290,7 @@ def _baseline(baseline: Baseline, pictures: Tensor) -> Tensor:
         if baseline != "blur":
             raise ValueError(f"Unknown baseline={baseline!r}: give 'blur', a value or a tensor.")
         return _blurred(pictures)
-    return baseline_like("baseline", torch.as_tensor(baseline, dtype=pictures.dtype), pictures)
+    return baseline_like("baseline", baseline, pictures)
 
 
 def _blurred(pictures: Tensor, radius: int = 5, sigma: float = 5.0) -> Tensor:

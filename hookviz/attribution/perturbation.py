@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..hooking.arguments import is_number, whole_number
 from ..hooking.capture import capture
 from ..hooking.handles import HookManager
 from ..hooking.maps import as_maps, enlarged
@@ -263,10 +264,10 @@ def occlusion(
                 f"Occlusion covers positions, and an input of shape {tuple(pictures.shape)} has "
                 "none: use hookviz.attribute."
             )
-        side = -(-min(sizes) // 8) if window is None else window
-        step = -(-side // 2) if stride is None else stride
-        if side < 1 or step < 1:
-            raise ValueError(f"window={side}, stride={step}: give whole numbers from 1 up.")
+        side = -(-min(sizes) // 8) if window is None else whole_number("window", window)
+        step = -(-side // 2) if stride is None else whole_number("stride", stride)
+        if not (is_number(value) and math.isfinite(value)):
+            raise ValueError(f"value={value!r} cannot be used: give a number.")
         boxes = list(product(*(_windows(size, side, step) for size in sizes)))
 
         def covered(samples: Tensor, places: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..hooking.arguments import whole_number
 from ..hooking.handles import HookManager
 from ..hooking.interrupts import Block, defer_interrupts
 from ..hooking.select import check_model, close_names, is_convolution, select_layer
@@ -21,7 +22,7 @@ from ..run.target import Target, check_target
 from ..tables import Tabular, number, plain
 from .attention import attention, top_classes
 from .cam import ATTENTION_HEATMAPS, HEATMAPS, heatmap, method_name, needs_gradient
-from .gradients import ATTRIBUTIONS, NO_GRADIENT, attribute, picture_map, whole_number
+from .gradients import ATTRIBUTIONS, NO_GRADIENT, attribute, picture_map
 
 if TYPE_CHECKING:
     from ..draw.figures import ShownFigure

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..hooking.arguments import whole_number
 from ..hooking.tensors import at_least_float32
 from ..run.progress import Progress
 from ..run.session import GradientSource, Session
@@ -27,8 +28,7 @@ class Scorer:
     def __init__(
         self, session: Session, target: Target, batch_size: int, *, as_probability: bool = False
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size} is too small: give 1 or more.")
+        whole_number("batch_size", batch_size)
         self.session, self.target = session, check_target(target)
         inputs, main = session.inputs, session.inputs.main
         if main is None or not any(main is e for e in (*inputs.args, *inputs.kwargs.values())):

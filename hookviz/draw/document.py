@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..hooking.arguments import is_number
 from ..tables import escape, html_page, megabytes
 
 STATIC = Path(__file__).resolve().parent.parent / "static"
@@ -114,9 +115,10 @@ def document(
 
 def check_size(max_bytes: float) -> None:
     """Raise ``ValueError`` for a limit that is not a positive, finite number of bytes."""
-    if not 0 < max_bytes < math.inf:
+    if not is_number(max_bytes) or not 0 < max_bytes < math.inf:
         raise ValueError(
-            f"max_bytes={max_bytes} is not a size: give a number of bytes, such as 10e6 for 10 MB."
+            f"max_bytes={max_bytes!r} is not a size: give a number of bytes, such as 10e6 for "
+            "10 MB."
         )
 
 

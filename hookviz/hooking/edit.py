@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..tables import Tabular, counted, plain, some
+from .arguments import whole_number
 from .changes import (
     Change,
     Channels,
@@ -149,6 +150,8 @@ class Edit(Tabular, HookManager):
         output: str | None,
     ) -> None:
         check_change(change)
+        if call is not None:
+            whole_number("call", call, 0)
         self.change: Change = change
         self.channels, self.where = channels, where
         self.gradient, self.call, self.output = gradient, call, output

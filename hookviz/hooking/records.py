@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..tables import Row, Tabular, counted, megabytes, number, plain
+from .arguments import check_number
 from .select import close_names
 from .tensors import count_nonzero
 from .transforms import without_wrappers
@@ -395,8 +396,8 @@ class TensorStore:
         dtype: torch.dtype | None = None,
         max_bytes: int | None = None,
     ) -> None:
-        if max_bytes is not None and max_bytes < 0:
-            raise ValueError(f"max_bytes={max_bytes} is negative: give a number of bytes, or None.")
+        if max_bytes is not None:
+            check_number("max_bytes", max_bytes)
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise ValueError(
                 f"dtype={dtype!r} is not a floating-point type of torch: give one, such as "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ..draw.mosaic import STYLE, Piece, facts, row
 from ..draw.overlay import picture_of
+from ..hooking.arguments import is_index, whole_number
 from ..hooking.handles import HookManager
 from ..hooking.maps import PatchGrid, as_maps
 from ..hooking.select import is_convolution, select_layer
@@ -127,10 +128,11 @@ def feature_visualization(
     >>> seen.inputs.shape, seen.activation.shape
     (torch.Size([1, 2, 3, 32, 32]), torch.Size([1, 2]))
     """
-    for what, value in {"size": size, "steps": steps}.items():
-        if value is not None and value < 1:
-            raise ValueError(f"{what}={value} is too small: give 1 or more.")
-    channels = [channel] if isinstance(channel, int) else list(channel)
+    whole_number("steps", steps)
+    whole_number("seed", seed, 0)
+    if size is not None:
+        whole_number("size", size)
+    channels: list[int] = [*channel] if isinstance(channel, Iterable) else [channel]
     module, name = select_layer(model, layer)
     session = Session(model, ModelInput(()), weights=weights)
     shipped = [*demo_images(), *photographs().values()]
@@ -212,9 +214,9 @@ class _Ascent:
             raise ValueError(f"Layer {self.name!r} does not run: take another one.")
         count = self._maps.shape[1]
         for channel in self.channels:
-            if not 0 <= channel < count:
+            if not is_index(channel, count):
                 raise ValueError(
-                    f"Layer {self.name!r} has no channel {channel}: there are {count}, counted "
+                    f"Layer {self.name!r} has no channel {channel!r}: there are {count}, counted "
                     "from 0."
                 )
 
@@ -362,6 +364,8 @@ class FeatureVisualization(Tabular):
 
     def pieces(self, channel: int) -> list[Piece]:
         """Return the pictures of a channel: of both seeds, then its strongest natural ones."""
+        if channel not in self.channels:
+            raise ValueError(f"No pictures of channel {channel!r}: give one of {self.channels}.")
         n = self.channels.index(channel)
         found = []
         for index, seed in enumerate(self.seeds):

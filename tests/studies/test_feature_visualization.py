@@ -171,8 +171,8 @@ def test_an_interrupt_returns_the_pictures_so_far(after, monkeypatch):
     [
         ({"layer": "stem.9"}, "No layer .* is called 'stem.9'"),
         ({"channel": 24}, "Layer 'stem.0' has no channel 24: there are 24, counted from 0"),
-        ({"steps": 0}, "steps=0 is too small"),
-        ({"size": 0}, "size=0 is too small"),
+        ({"steps": 0}, "steps=0 cannot be used"),
+        ({"size": 0}, "size=0 cannot be used"),
         ({"model": nn.Conv1d(3, 2, 3), "layer": ""}, "takes 3 channels in 1d, not a picture"),
         ({"model": OfOneSize(), "layer": "unused"}, "Layer 'unused' does not run"),
         ({"model": nn.Conv2d(3, 8, 3), "layer": "", "survey": True}, "not of the shown model"),

@@ -440,7 +440,7 @@ def test_an_error_while_recording_does_not_stop_the_training(monkeypatch):
     [
         ({"every": 0}, "every=0"),
         ({"max_bytes": 0}, "max_bytes=0"),
-        ({"save_every": -1}, "save_every=-1 is negative"),
+        ({"save_every": -1}, "save_every=-1 cannot be used"),
         ({"layers": "cnv"}, "No layer of Net is called 'cnv'"),
         ({"path": "none/run.npz"}, "Missing folder .*: make it"),
         ({"probe": torch.ones(1, 5, 8, 8)}, "conv"),

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...hooking.arguments import check_number
 from ...hooking.records import CapturedTensor, FeatureCache
 from ...tables import call_name, for_terminal, number, plain
 from .pairing import Pairs
@@ -221,6 +222,8 @@ class LayerDifference:
 
     def differs(self, tolerance: float | None = None) -> bool:
         """Return True if it differs by more than the tolerance, or than rounding explains."""
+        if tolerance is not None:
+            check_number("tolerance", tolerance)
         allowed = self.tolerance if tolerance is None else tolerance
         return not self.output.distance <= allowed
 

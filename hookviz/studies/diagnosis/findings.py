@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, overload
 
+from ...hooking.arguments import is_index
 from ...hooking.select import close_names
 from ...run.errors import line_of
 from ...tables import WIDTH, Tabular, counted, cut, escape, for_terminal, paragraph, plain
@@ -231,8 +232,8 @@ class Diagnosis(Tabular, Sequence[Finding]):
         ValueError
             There is no such finding, or no maps to show, since the model does not run.
         """
-        if not 0 <= finding < len(self):
-            raise ValueError(f"Unknown finding {finding}: there are {len(self)} of them.")
+        if not is_index(finding, len(self)):
+            raise ValueError(f"Unknown finding {finding!r}: there are {len(self)} of them.")
         if self._explore is None or self[finding].kind in ("shape", "error"):
             raise ValueError(
                 "No maps can be shown: the model did not run to its end, or only its outputs and "

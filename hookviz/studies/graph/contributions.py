@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...hooking.arguments import whole_number
 from ...hooking.select import select_layer
 from ...run.inputs import Transform
 from ...run.session import Session
@@ -179,6 +180,7 @@ class Contributions(Tabular):
 
     def rows(self, most: int = 12) -> list[tuple[str, str]]:
         """Return the terms as text: the bias, the largest channels, the rest, and what follows."""
+        whole_number("most", most, 0)
         order = falling(self.by_channel)
         rows = [("bias", number(self.bias))]
         rows += [(f"channel {n}", number(float(self.by_channel[n]))) for n in order[:most]]

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...hooking.arguments import is_index
 from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import Block
 from ...hooking.select import all_modules, module_names, type_name
@@ -547,9 +548,9 @@ class CutRun:
         calls = self._listener.calls.get(layer, [])
         if not calls:
             raise ValueError(f"{named} did not run, so it has no value to take apart.")
-        if not -len(calls) <= call < len(calls):
+        if not is_index(call, len(calls), from_end=True):
             times = f"{len(calls)} time{'s' * (len(calls) != 1)}"
-            raise ValueError(f"{named} ran {times}: call={call} is out of range.")
+            raise ValueError(f"{named} ran {times}: call={call!r} is out of range.")
         return calls[call]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from ...hooking.arguments import is_index
 from ...hooking.functions import standing_in
 from ...hooking.handles import HookManager
 from ...hooking.interrupts import Block
@@ -231,9 +232,9 @@ class Graph(Tabular):
             raise ValueError(
                 f"No layer {layer!r} is in this graph; {close_names(str(layer), names)}."
             )
-        if not -len(calls) <= call < len(calls):
+        if not is_index(call, len(calls), from_end=True):
             raise ValueError(
-                f"Layer {layer!r} ran {counted(len(calls), 'time')}: call={call} is out of range."
+                f"Layer {layer!r} ran {counted(len(calls), 'time')}: call={call!r} is out of range."
             )
         return calls[call]
 

@@ -14,6 +14,7 @@ from ...draw import html
 from ...draw.colours import colour_ranges, palette
 from ...draw.figures import ShownFigure, no_formula, small_png, within
 from ...draw.mosaic import mosaic
+from ...hooking.arguments import is_index, whole_number
 from ...hooking.select import is_convolution, select_layer, type_name
 from ...hooking.weights import stored_tensor
 from ...run.follow import StopForward, follow
@@ -79,9 +80,9 @@ def layer_weights(
         )
     groups = getattr(module, "groups", 1)
     kernels = by_output(_shown(weight), groups, getattr(module, "transposed", False))
-    if channel is not None and not 0 <= channel < len(kernels):
+    if channel is not None and not is_index(channel, len(kernels)):
         raise ValueError(
-            f"Layer {name!r} has no channel {channel}: there are {len(kernels)}, counted from 0."
+            f"Layer {name!r} has no channel {channel!r}: there are {len(kernels)}, counted from 0."
         )
     bias = computed_tensor(session, module, "bias")
     bias = None if bias is None else _shown(bias)
@@ -261,12 +262,7 @@ class LayerWeights(Tabular):
         ValueError
             No such channel, or none was chosen.
         """
-        channel = self.channel if channel is None else channel
-        if channel is None or not 0 <= channel < len(self.kernels):
-            raise ValueError(
-                f"Layer {self.layer!r} has no channel {channel}: there are {len(self.kernels)}, "
-                "counted from 0."
-            )
+        channel = self._checked(self.channel if channel is None else channel)
         kernel, inputs = self.kernels[channel], self.inputs_of(channel)
         added = self.contributions if channel == self.channel else None
         return [
@@ -287,7 +283,7 @@ class LayerWeights(Tabular):
         It is the contribution at the position if that is known, or else the weight of a slice of
         one tap, or the norm.
         """
-        kernel = self.kernels[channel].reshape(self.kernels.shape[1], -1)
+        kernel = self.kernels[self._checked(channel)].reshape(self.kernels.shape[1], -1)
         values = kernel.norm(dim=1) if kernel.shape[1] > 1 else kernel[:, 0]
         if self.contributions is not None and channel == self.channel:
             values = self.contributions[self.inputs_of(channel)]
@@ -295,9 +291,17 @@ class LayerWeights(Tabular):
 
     def inputs_of(self, channel: int) -> list[int]:
         """Return the input channels that an output channel takes: those of its group."""
-        group = channel // (len(self.kernels) // self.groups)
+        group = self._checked(channel) // (len(self.kernels) // self.groups)
         count = self.kernels.shape[1]
         return list(range(group * count, (group + 1) * count))
+
+    def _checked(self, channel: int | None) -> int:
+        if channel is None or not is_index(channel, len(self.kernels)):
+            raise ValueError(
+                f"Layer {self.layer!r} has no channel {channel!r}: there are {len(self.kernels)}, "
+                "counted from 0."
+            )
+        return channel
 
     def records(self) -> list[dict[str, Any]]:
         """Make one dict an output channel, the largest norm first.
@@ -332,6 +336,7 @@ class LayerWeights(Tabular):
 
     def rows(self, most: int = 12) -> list[tuple[str, ...]]:
         """Return the kernels as text, the largest norm first."""
+        whole_number("most", most, 0)
         found = []
         for each in self.records()[:most]:
             name = f"{each['channel']} {each['name']}" if each["name"] else str(each["channel"])

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ...hooking.arguments import is_index, is_position
 from ...hooking.handles import HookManager
 from ...hooking.maps import PatchGrid, as_maps
 from ...hooking.select import Layers, check_model, module_names, select_layers
@@ -169,8 +170,9 @@ class ReceptiveField(Tabular):
         Luo et al., *Understanding the Effective Receptive Field in Deep Convolutional Neural
         Networks*, NeurIPS 2016.
         """
-        position = tuple(n // 2 for n in self.map_size) if position is None else tuple(position)
+        position = [n // 2 for n in self.map_size] if position is None else position
         self._check(position)
+        position = tuple(position)
         images = inputs.split(_BATCH) if isinstance(inputs, Tensor) else list(inputs)
         sums = []
         for image in images:
@@ -211,20 +213,17 @@ class ReceptiveField(Tabular):
                 session.call(*args, **kwargs)
             here: Any = (slice(None), slice(None), *position)
             maps = calls[self.call][here]
-            if channel is not None and not 0 <= channel < maps.shape[1]:
+            if channel is not None and not is_index(channel, maps.shape[1]):
                 raise ValueError(
-                    f"Layer {self.layer!r} has no channel {channel}: 0 to {maps.shape[1] - 1}."
+                    f"Layer {self.layer!r} has no channel {channel!r}: 0 to {maps.shape[1] - 1}."
                 )
             score = maps.sum() if channel is None else maps[:, channel].sum()
             return torch.autograd.grad(score, source, materialize_grads=True)[0]
 
     def _check(self, position: Sequence[int]) -> None:
-        fits = len(position) == len(self.map_size)
-        if not fits or not all(
-            0 <= n < size for n, size in zip(position, self.map_size, strict=True)
-        ):
+        if not is_position(position, self.map_size):
             raise ValueError(
-                f"Layer {self.layer!r} has no position {tuple(position)}: its map is "
+                f"Layer {self.layer!r} has no position {position!r}: its map is "
                 f"{_times(self.map_size)}, counted from 0."
             )
 
@@ -371,9 +370,9 @@ def receptive_field(
     calls = [key for key in seen if key[0] == name]
     if not calls:
         raise ValueError(f"Layer {name!r} did not run: it has no field for this input.")
-    if not -len(calls) <= call < len(calls):
+    if not is_index(call, len(calls), from_end=True):
         raise ValueError(
-            f"Layer {name!r} ran {counted(len(calls), 'time')}: call={call} is out of range."
+            f"Layer {name!r} ran {counted(len(calls), 'time')}: call={call!r} is out of range."
         )
     found = seen[calls[call]]
     if found.planes is None:

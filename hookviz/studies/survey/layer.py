@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...hooking.arguments import is_index, is_number, is_position, whole_number
 from ...run.statistics import NONE
 from ...tables import Row, Tabular, call_name, number, plain, some
 from .running import BINS, LayerStatistics, SurveyedRun
@@ -110,6 +111,7 @@ class LayerSurvey(Tabular):
             Equal values are in the order of their indices.
         """
         self._check(channel)
+        count = None if count is None else whole_number("count", count)
         top = self.statistics.top
         columns = (top.indices, top.values, top.more["positions"])
         rows = zip(*(column[channel, :count].tolist() for column in columns), strict=True)
@@ -122,6 +124,11 @@ class LayerSurvey(Tabular):
         ``(top, left, bottom, right)`` in a picture, ``(begin, end)`` in a signal: half-open, and
         cut off at the border.
         """
+        if not is_position(position, self.shape):
+            size = "×".join(map(str, self.shape))
+            raise ValueError(
+                f"Layer {self.name!r} has no position {position!r}: its maps are {size}."
+            )
         if self.field is None:
             return None
         rule = list(zip(*(self.field[name] for name in RULE), position, strict=True))
@@ -159,9 +166,9 @@ class LayerSurvey(Tabular):
         ValueError
             ``q`` is not from 0 to 1.
         """
-        if not 0 <= q <= 1:
+        if not is_number(q) or not 0 <= q <= 1:
             raise ValueError(
-                f"q={q} is not a quantile: give 0 for the smallest to 1 for the largest."
+                f"q={q!r} is not a quantile: give 0 for the smallest to 1 for the largest."
             )
         found = largest = self.largest.double()
         if q < 1:
@@ -188,6 +195,7 @@ class LayerSurvey(Tabular):
 
     def purity(self, channel: int) -> float:
         """Return the fraction of the channel's top inputs in one class; 0 without classes."""
+        self._check(channel)
         ranked = int((self.statistics.top.indices[channel] != NONE).sum())
         return next((count / ranked for _, count in self.classes(channel)), 0.0)
 
@@ -236,12 +244,12 @@ class LayerSurvey(Tabular):
 
     def class_of(self, label: int) -> str | int:
         """Return a class's name, or its number if it has none."""
-        return self.class_names[label] if label < len(self.class_names) else label
+        return self.class_names[label] if is_index(label, len(self.class_names)) else label
 
     def _check(self, channel: int) -> None:
-        if not 0 <= channel < len(self):
+        if not is_index(channel, len(self)):
             raise ValueError(
-                f"Layer {self.name!r} has no channel {channel}: its channels are 0 to "
+                f"Layer {self.name!r} has no channel {channel!r}: its channels are 0 to "
                 f"{len(self) - 1}."
             )
 

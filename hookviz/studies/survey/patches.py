@@ -35,9 +35,10 @@ class Patches:
 
     def of(self, layer: LayerSurvey, channel: int, count: int | None = None) -> list[Piece]:
         """Make the pieces for a channel's top inputs, the strongest first."""
+        tops = layer.top(channel, count)
         labels = layer.statistics.labels[channel].tolist()
-        tops = zip(layer.top(channel, count), labels, strict=False)
-        return [self._piece(layer, top, label) for top, label in tops]
+        rows = zip(tops, labels, strict=False)
+        return [self._piece(layer, top, label) for top, label in rows]
 
     def _piece(self, layer: LayerSurvey, top: TopInput, label: int) -> Piece:
         position = top.position

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ...hooking.arguments import whole_number
 from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import defer_interrupts
 from ...hooking.maps import PatchGrid, as_maps
@@ -172,12 +173,9 @@ def survey(
 def _check(
     k: int, batch_size: int, num_workers: int, on_error: str, shard: tuple[int, int] | None
 ) -> None:
-    numbers = {"k": (k, 1), "batch_size": (batch_size, 1), "num_workers": (num_workers, 0)}
-    for name, (value, least) in numbers.items():
-        if not isinstance(value, Integral):
-            raise TypeError(f"{name}={value!r} is not a whole number: give one.")
-        if value < least:
-            raise ValueError(f"{name}={value} is too small: give {least} or more.")
+    whole_number("k", k)
+    whole_number("batch_size", batch_size)
+    whole_number("num_workers", num_workers, 0)
     if on_error not in ("raise", "skip"):
         raise ValueError(f'on_error={on_error!r} is neither "raise" nor "skip".')
     if shard is not None and not _is_part(shard):

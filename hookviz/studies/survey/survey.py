@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ...draw.document import document, fitting, script, style
 from ...draw.mosaic import Piece, data_url, sheet, strip
 from ...files import page_to, write_arrays
+from ...hooking.arguments import is_number
 from ...hooking.select import close_names
 from ...run.inputs import Transform
 from ...run.progress import Progress
@@ -224,9 +225,9 @@ class Survey(Tabular, Mapping[Key, LayerSurvey]):
         ValueError
             Unknown class, or the data set has no labels.
         """
-        if not 0 < fraction <= 1:
+        if not is_number(fraction) or not 0 < fraction <= 1:
             raise ValueError(
-                f"fraction={fraction} is not a fraction of the inputs: give 0 < fraction <= 1."
+                f"fraction={fraction!r} is not a fraction of the inputs: give 0 < fraction <= 1."
             )
         labels = [layer.labels.flatten() for layer in self.layers.values()]
         highest = max(torch.cat(labels).tolist(), default=-1) if labels else -1

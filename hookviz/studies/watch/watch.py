@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from ...draw.document import check_size
+from ...hooking.arguments import check_number, whole_number
 from ...hooking.interrupts import Block
 from ...hooking.select import Layers, select_layers, type_name, unwrapped
 from ...hooking.threads import open_block
@@ -76,7 +78,7 @@ def watch(
     Raises
     ------
     ValueError
-        Nothing matches ``layers``; ``every``, ``max_bytes`` or ``save_every`` is too small; the
+        Nothing matches ``layers``; ``every``, ``max_bytes`` or ``save_every`` cannot be used; the
         folder of ``path`` is missing, or the file there is broken, or of another model, layers or
         ``every``; the model does not accept the probe.
     TypeError
@@ -126,12 +128,9 @@ class Watch(Block, Training):
         scaler: Any,
         save_every: float = 60.0,
     ) -> None:
-        if every < 1:
-            raise ValueError(f"every={every} is too small: give 1 for every step, or more.")
-        if max_bytes < 1:
-            raise ValueError(f"max_bytes={max_bytes:g} is too small: give a number of bytes.")
-        if save_every < 0:
-            raise ValueError(f"save_every={save_every:g} is negative: give a number of seconds.")
+        whole_number("every", every)
+        check_size(max_bytes)
+        check_number("save_every", save_every)
         Block.__init__(self)
         self._model, self._core = model, unwrapped(model)[0]
         chosen = select_layers(model, _layers if layers is None else layers)

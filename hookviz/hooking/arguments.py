@@ -1,0 +1,39 @@
+"""Checks of the numbers among a public function's arguments."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def check_number(name: str, value: Any, least: float = 0) -> None:
+    """Raise ``ValueError`` for anything but a number from ``least`` up."""
+    if not is_number(value) or not value >= least:  # nor NaN
+        raise ValueError(f"{name}={value!r} cannot be used: give a number from {least:g} up.")
+
+
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name}={value!r} cannot be used: give a whole number from {least} up.")
+    return int(value)
+
+
+def is_index(value: Any, size: int, *, from_end: bool = False) -> bool:
+    """Return True for a whole number below ``size``; ``from_end`` permits -1 for the last one."""
+    try:
+        index = operator.index(value)
+    except TypeError:
+        return False
+    return not isinstance(value, bool) and (-size if from_end else 0) <= index < size
+
+
+def is_position(value: Any, sizes: Sequence[int]) -> bool:
+    """Return True if there is one index for each dimension of a map of these sizes."""
+    fits = isinstance(value, Collection) and len(value) == len(sizes)
+    return fits and all(map(is_index, value, sizes))
