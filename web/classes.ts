@@ -7,10 +7,11 @@ export function className({ names, word }: ClassFacts, number: number) {
   return names[number] ?? `${word} ${number}`;
 }
 
-/** The softmax of logits, probabilities unchanged, and the sigmoid of a single output. */
+/** The softmax of logits, and the sigmoid of a single one; what may be probabilities, unchanged. */
 export function probabilitiesOf(logits: Float32Array): number[] {
   const all = [...logits];
-  if (all.length === 1) return all.map((value) => 1 / (1 + Math.exp(-value)));
+  const [only] = all;
+  if (all.length === 1) return [only >= 0 && only <= 1 ? only : 1 / (1 + Math.exp(-only))];
   const sum = all.reduce((total, each) => total + each, 0);
   if (all.every((value) => value >= 0) && Math.abs(sum - 1) < 1e-3) return all;
   const most = Math.max(...all);
@@ -36,7 +37,8 @@ export function rankedClasses(
     : [logits, before];
   const words = (value: number) => {
     if (areShares) return percent(value);
-    const sigmoid = logits.length > 1 ? "" : `, sigmoid ${percent(probabilitiesOf(logits)[0])}`;
+    const [share] = probabilitiesOf(logits);
+    const sigmoid = logits.length > 1 || share === value ? "" : `, sigmoid ${percent(share)}`;
     return `score ${short(value)}${sigmoid}`;
   };
   const order = Array.from(now, (_, number) => number)

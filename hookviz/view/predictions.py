@@ -97,14 +97,14 @@ def ranked(
     Those of ``others`` that are not among them follow.
 
     Outputs for ``classes`` become probabilities by the softmax, which is meaningless for other
-    outputs. A single output has its sigmoid beside the score. With logits of ``before``, outputs
-    that were large then are ranked too.
+    outputs. A single output has its sigmoid beside the score, but from 0 to 1 it may be a
+    probability itself. With logits of ``before``, outputs that were large then are ranked too.
 
     >>> import torch
     >>> [each.words for each in ranked(torch.tensor([[0.25, 0.75]]), 0, ["ball"])]
     ['75.0 %', '25.0 %']
-    >>> ranked(torch.tensor([[0.0]]), 0, [])[0].words
-    'score 0, sigmoid 50.0 %'
+    >>> ranked(torch.tensor([[2.0]]), 0, [])[0].words
+    'score 2, sigmoid 88.1 %'
     """
     if logits is None:
         return []
@@ -126,7 +126,7 @@ def ranked(
     for number in (*numbers, *(other for other in others if other not in numbers)):
         value = float(row[number])
         words = f"{100 * value:.1f} %" if softmax else f"score {in_words(value)}"
-        if len(row) == 1:
+        if len(row) == 1 and not 0 <= value <= 1:
             words += f", sigmoid {100 * float(row.sigmoid()):.1f} %"
         name = class_name(number, class_names, classes)
         earlier, change = None, ""

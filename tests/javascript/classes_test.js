@@ -20,8 +20,10 @@ test("outputs that are no classes have scores", () => {
   const outputs = { count: 2, names: [], word: "output" };
   const [first] = rankedClasses(Float32Array.from([0.5, 2]), outputs, Float32Array.from([0.5, 2.25]));
   assert.deepEqual([first.name, first.words, first.change], ["output 1", "score 2", "−0.25"]);
-  const [only] = rankedClasses(Float32Array.from([0]), { ...CLASSES, count: 1 }, null);
-  assert.deepEqual([only.words, only.change], ["score 0, sigmoid 50.0 %", ""]);
+  const words = [2, 0.5].map((score) =>
+    rankedClasses(Float32Array.from([score]), { ...CLASSES, count: 1 }, null)[0].words
+  );
+  assert.deepEqual(words, ["score 2, sigmoid 88.1 %", "score 0.5"]);
 });
 
 test("a change that rounds to zero has no sign", () => {
