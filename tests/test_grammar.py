@@ -203,3 +203,31 @@ def integrated(baselines):
 def test_numbers_that_make_no_sense_are_refused_in_one_sentence(call, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         call()
+
+
+HEATS = torch.rand(2, 6, 6)
+OTHER = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(64, 3)).eval()
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("fish - moon", (1, 0)),
+        ("2 - 0", (2, 0)),
+        ("output[:, 1].sum()", lambda output: output[:, 1].sum()),
+    ],
+)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda **given: hookviz.attribute(NET, X, **given).tolist(),
+        lambda **given: hookviz.attribution.scorecam(NET, X, "0", **given).tolist(),
+        lambda **given: hookviz.metrics.deletion_curve(NET, X, HEATS, **given).records(),
+        lambda **given: hookviz.compare(NET, OTHER, X, **given).records(),
+        lambda **given: [each["mean"] for each in hookviz.trace(NET, X, **given).records()],
+        lambda **given: hookviz.diagnose(NET, X, **given).text(),
+    ],
+)
+def test_targets_may_be_texts(function, text, target):
+    names = ["moon", "fish", "star"]
+    assert function(target=text, class_names=names) == function(target=target, class_names=names)

@@ -110,7 +110,8 @@ def attribute(
         logit. A tuple of classes: the first's logit less the others' mean. A list: one of these
         for each sample. A function output -> scalar: that score; it is called with the output for
         the whole batch, once per step. If it sums over independent samples, each sample gets its
-        own gradient; ``output.mean()`` divides them by N.
+        own gradient; ``output.mean()`` divides them by N. One of these as a text, as in
+        `hookviz.explore`.
     method : str
         ``saliency``: the gradient's magnitude. ``smoothgrad``: the gradient's mean over noisy
         copies. ``integrated_gradients``: the gradient's mean on the path from a baseline, times

@@ -64,7 +64,8 @@ def scorecam(
         None: each sample's own top class. A class number or name. A tuple of classes: the score
         of the first less the mean of the others'. A list: one of these for each sample. A
         function output -> one number: then the model runs one row at a time, so that the
-        function gets the output for one picture.
+        function gets the output for one picture. One of these as a text, as in
+        `hookviz.explore`.
     weights, transform, class_names : optional
         As for `hookviz.explore`.
     batch_size : int

@@ -12,7 +12,14 @@ from ..hooking.arguments import whole_number
 from ..hooking.tensors import at_least_float32
 from ..run.progress import Progress
 from ..run.session import GradientSource, Session
-from ..run.target import Target, check_target, needed_logits, probabilities, sample_scores
+from ..run.target import (
+    Target,
+    check_target,
+    named_target,
+    needed_logits,
+    probabilities,
+    sample_scores,
+)
 
 
 class Scorer:
@@ -29,7 +36,8 @@ class Scorer:
         self, session: Session, target: Target, batch_size: int, *, as_probability: bool = False
     ) -> None:
         whole_number("batch_size", batch_size)
-        self.session, self.target = session, check_target(target)
+        self.session = session
+        self.target = named_target(check_target(target), session.class_names)
         inputs, main = session.inputs, session.inputs.main
         if main is None or not any(main is e for e in (*inputs.args, *inputs.kwargs.values())):
             raise ValueError(

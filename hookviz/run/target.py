@@ -201,7 +201,7 @@ def read_target(text: str, class_names: Sequence[str] = ()) -> Target:
     if not names:
         raise ValueError(
             f"target={text!r} is a name, but no class names are known: give the class's number, "
-            "or a number in the output, output[…]."
+            "class_names=, or a number in the output, output[…]."
         )
     raise ValueError(f"No class is called {missing[0]!r}; {close_names(missing[0], class_names)}.")
 
