@@ -442,6 +442,17 @@ def test_a_folder_of_pictures_can_be_surveyed(tmp_path):
         survey + other
 
 
+def test_a_surveyed_folder_is_recognized_by_its_names_alone(tmp_path, monkeypatch):
+    hookviz.demo_images()[0].save(tmp_path / "ball.png")
+    model, file = hookviz.demo_model(), tmp_path / "survey.npz"
+    hookviz.survey(model, tmp_path, "stem.0").save(file)
+    monkeypatch.setattr("hookviz.studies.survey.reading.load_picture", pytest.fail)
+    assert hookviz.load(file, tmp_path, model=model).dataset.names == ["ball.png"]
+    (tmp_path / "ball.png").rename(tmp_path / "bell.png")
+    with pytest.raises(ValueError, match="in the names of their inputs"):
+        hookviz.load(file, tmp_path, model=model)
+
+
 class Stream(torch.utils.data.IterableDataset):
     def __iter__(self):
         return iter(Pictures().inputs)

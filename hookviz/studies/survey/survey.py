@@ -18,14 +18,14 @@ from ...draw.mosaic import Piece, data_url, sheet, strip
 from ...files import page_to, write_arrays
 from ...hooking.arguments import is_number
 from ...hooking.select import close_names
-from ...run.inputs import Transform
+from ...run.inputs import ModelInput, Transform
 from ...run.progress import Progress
 from ...run.statistics import NONE
 from ...run.target import class_index
 from ...tables import Row, Tabular, counted, megabytes, some
 from ..showing import widget
 from .file import FORMAT, pack, unpack
-from .fingerprint import Fingerprint, data_marks, differences, model_marks
+from .fingerprint import Fingerprint, data_marks, differences, model_marks, names_of
 from .layer import (
     HEADER,
     ORDERS,
@@ -386,7 +386,9 @@ def with_data(
     data = as_data_set(inputs)
     reader = Reader(data, model, None, transform)
     reader.check()
-    marks = data_marks(data, reader.rule, reader.read(range(1)).inputs)
+    # Names are enough, and of a folder they cost nothing: the first picture stays closed.
+    first = ModelInput(()) if names_of(data) else reader.read(range(1)).inputs
+    marks = data_marks(data, reader.rule, first)
     marks |= {} if model is None else model_marks(model)
     if isinstance(reader.rule, ValueError):  # the transform is unknown, and tensors need none
         del marks["transform"]
