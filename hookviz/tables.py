@@ -359,8 +359,8 @@ def plain_page(title: str, body: str, png: bytes | None = None) -> str:
 class Tabular:
     """A mixin for results that are displayed as a table, whose page has a figure if there is one.
 
-    A subclass defines either ``verdict``, ``_header`` and `_cells`, or `_as_table`, or its own
-    ``__repr__`` and `_repr_html_`. For a figure it overrides `_png`.
+    A subclass defines either ``verdict``, ``_header`` and `_cells`, or `_title` and `_as_table`, or
+    its own ``__repr__`` and `_repr_html_`. For a figure it overrides `_png`.
     """
 
     _header: tuple[str, ...] = ()
@@ -372,21 +372,25 @@ class Tabular:
     def _cells(self) -> Sequence[Row]:
         return []
 
-    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
-        """Return title, header, rows, and the columns that a narrow terminal can do without."""
-        return self.verdict, self._header, self._cells(), ()
+    def _as_table(self) -> tuple[Row, Sequence[Row], Sequence[str]]:
+        """Return header, rows, and the columns that a narrow terminal can do without."""
+        return self._header, self._cells(), ()
 
     @for_terminal
     def __repr__(self) -> str:
-        return text_table(*self._as_table())
+        return text_table(self._title(), *self._as_table())
 
     def _repr_html_(self) -> str:
-        title, header, rows, _ = self._as_table()
-        return html_table(title, header, rows)
+        header, rows, _ = self._as_table()
+        return html_table(self._title(), header, rows)
+
+    def _title(self) -> str:
+        """Return the title of the table."""
+        return self.verdict
 
     def _heading(self) -> str:
         """Return the title of the page."""
-        return self._as_table()[0]
+        return self._title()
 
     def _png(self) -> bytes | None:
         return None

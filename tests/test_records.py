@@ -269,6 +269,16 @@ def test_result_pages_are_one_file_without_urls(result, odd, tmp_path):
     assert page == found.to_html(title="<b>A page</b>")
 
 
+def test_a_pages_title_needs_no_rows(monkeypatch):
+    layer = hookviz.survey(nn.Conv2d(1, 2, 1), torch.ones(1, 1, 2, 2), "")[""]
+    page = layer.to_html()
+    assert "<title>(model), Conv2d</title>" in page
+    built, rows = [], type(layer)._as_table
+    monkeypatch.setattr(type(layer), "_as_table", lambda self: built.append(self) or rows(self))
+    assert layer.to_html() == page
+    assert len(built) == 1
+
+
 def test_verdicts_are_one_line(result, odd):
     name, found = result
     assert hasattr(found, "verdict") == (name in VERDICTS)

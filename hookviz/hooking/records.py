@@ -380,8 +380,8 @@ class FeatureCache(Tabular, Mapping[str, LayerRecord]):
         facts += [f"{len(self.not_called)} never ran"] if self.not_called else []
         return f"FeatureCache: {', '.join(facts)}{'; ' * bool(self.unseen)}{self.unseen}"
 
-    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
-        return self._title(), _COLUMNS, self._rows(), _SPARE_COLUMNS
+    def _as_table(self) -> tuple[Row, Sequence[Row], Sequence[str]]:
+        return _COLUMNS, self._rows(), _SPARE_COLUMNS
 
 
 class TensorStore:

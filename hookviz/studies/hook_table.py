@@ -424,8 +424,11 @@ class HookTable(Tabular, Sequence[HookInfo]):
         twice = f"; several times: {names}. Was a cell run twice?" if names else ""
         return f"{_count(self).capitalize()} on {self._model}{twice}"
 
-    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
-        return self.title, _HEADER, _rows(self), ()
+    def _title(self) -> str:
+        return self.title
+
+    def _as_table(self) -> tuple[Row, Sequence[Row], Sequence[str]]:
+        return _HEADER, _rows(self), ()
 
 
 class RemovedHooks(HookTable):

@@ -278,9 +278,11 @@ HEADER = ("layer", "status", "sees", "stride", "starts at", "positions", "of the
 class ReceptiveFields(Tabular, dict[str, ReceptiveField]):
     """The receptive fields of several layers, by name."""
 
-    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
-        title = f"Receptive fields of {counted(len(self), 'layer')}, in pixels"
-        return title, HEADER, [field._row() for field in self.values()], ("of the input",)
+    def _title(self) -> str:
+        return f"Receptive fields of {counted(len(self), 'layer')}, in pixels"
+
+    def _as_table(self) -> tuple[Row, Sequence[Row], Sequence[str]]:
+        return HEADER, [field._row() for field in self.values()], ("of the input",)
 
     def records(self) -> list[dict[str, Any]]:
         """Return one dict for each layer, as `ReceptiveField.records`."""

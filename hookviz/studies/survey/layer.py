@@ -228,7 +228,10 @@ class LayerSurvey(Tabular):
             records.append(plain(record | {"class": named, "class_count": count}))
         return records
 
-    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
+    def _title(self) -> str:
+        return f"{self.name or '(model)'}, {self.run.kind}"
+
+    def _as_table(self) -> tuple[Row, Sequence[Row], Sequence[str]]:
         """Return a row for each channel."""
         rows = [
             (
@@ -240,7 +243,7 @@ class LayerSurvey(Tabular):
             for channel in range(len(self))
         ]
         header = ("channel", "largest value", "top inputs", "their classes, and all values")
-        return f"{self.name or '(model)'}, {self.run.kind}", header, rows, ()
+        return header, rows, ()
 
     def class_of(self, label: int) -> str | int:
         """Return a class's name, or its number if it has none."""

@@ -365,8 +365,11 @@ class Survey(Tabular, Mapping[Key, LayerSurvey]):
         facts += [nan_words(layer) for layer in self.values() if layer.nans.any()]
         return "; ".join(facts)
 
-    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
-        return self.title, HEADER, [layer_row(layer) for layer in self.values()], SPARE
+    def _title(self) -> str:
+        return self.title
+
+    def _as_table(self) -> tuple[Row, Sequence[Row], Sequence[str]]:
+        return HEADER, [layer_row(layer) for layer in self.values()], SPARE
 
 
 def _sum(one: LayerStatistics | None, other: LayerStatistics | None) -> LayerStatistics:

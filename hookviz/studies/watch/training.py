@@ -143,11 +143,14 @@ class Training(Tabular):
             facts.append(f"left out: {some(f'{n} ({why})' for n, why in log.left_out.items())}")
         return "; ".join(facts)
 
-    def _as_table(self) -> tuple[str, Row, Sequence[Row], Sequence[str]]:
+    def _title(self) -> str:
+        return self.title
+
+    def _as_table(self) -> tuple[Row, Sequence[Row], Sequence[str]]:
         """Return the latest recorded step."""
         last = self.history().steps[-1:]
         rows = [_row(each) for step in last for each in step_records(self.log.types, step, "train")]
-        return self.title, HEADER, rows, SPARE
+        return HEADER, rows, SPARE
 
     def show(self) -> Any:
         """Return a widget with strips and each step's numbers, which is live while a cell trains.
