@@ -166,6 +166,8 @@ def draw_panel(panel: Panel, axes: Axes) -> None:
     if is_curve(panel):
         axes.plot(panel.values[0], lw=1)
         axes.axhline(0, color="gray", lw=0.5)
+        # A power of ten stands above the other numbers, beside the caption and not under it.
+        axes.yaxis.get_offset_text().set(x=0, ha="right", fontsize="x-small")
         return
     norm = Normalize(panel.low, panel.high)
     shown = axes.imshow(panel.values, colormap(panel.cmap), norm, interpolation="nearest")
@@ -191,9 +193,12 @@ def fill(picture: Panel | ImagePanel, axes: Axes) -> None:
     else:
         image.set_data(_within_range(picture))
         image.set_clim(picture.low, picture.high)
-        if _is_flat(picture) and image.colorbar is not None:
-            ends = picture.low, picture.high
-            image.colorbar.set_ticks(ends, labels=[number(end) for end in ends])
+        if image.colorbar is not None:
+            if _is_flat(picture):
+                ends = picture.low, picture.high
+                image.colorbar.set_ticks(ends, labels=[number(end) for end in ends])
+            # A colourbar with new ends puts it back, where it would reach into the caption.
+            image.colorbar.ax.yaxis.get_offset_text().set(x=1, ha="left", fontsize="x-small")
     outline(picture.box, image.get_size(), axes)
 
 
@@ -274,7 +279,7 @@ def still_png(frame: Frame) -> bytes:
 def _column(picture: Panel | ImagePanel) -> Image.Image:
     """Draw a picture below its title, and a map with its colourbar."""
     column = Image.new("RGB", (COLUMN, 3 * LINE + SIDE), "white")
-    lines = wrap(picture.caption, TITLE)[:3]
+    lines = wrap(picture.caption, TITLE, max_lines=3, placeholder=" …")
     for index, line in enumerate(lines):
         at = SIDE // 2 + GAP, (index + 3 - len(lines)) * LINE
         _write(column, line, at, SIDE + 2 * GAP, 10)

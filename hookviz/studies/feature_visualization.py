@@ -53,6 +53,9 @@ of a small network are never found: its ReLUs give no gradient there."""
 NATURAL = 4
 """Natural pictures that are shown for a channel."""
 
+CAPTION = 26
+"""Characters above a picture of the figure."""
+
 
 def feature_visualization(
     model: nn.Module,
@@ -396,7 +399,7 @@ class FeatureVisualization(Tabular):
 
     def figure(self) -> ShownFigure:
         """Draw a row for each channel: the pictures of both seeds, then natural ones."""
-        from ..draw.figures import ShownFigure, no_formula  # matplotlib
+        from ..draw.figures import ShownFigure, no_formula, within  # matplotlib
 
         rows = [self.pieces(channel) for channel in self.channels]
         columns = max(map(len, rows))
@@ -407,7 +410,7 @@ class FeatureVisualization(Tabular):
         for line, pieces in zip(grid, rows, strict=True):
             for axes, piece in zip(line, pieces, strict=False):
                 axes.imshow(piece.drawn())
-                axes.set_title(no_formula(piece.caption), fontsize="x-small")
+                axes.set_title(no_formula(within(piece.caption, CAPTION)), fontsize="x-small")
         figure.suptitle(no_formula(self.verdict), fontsize="small")
         return figure
 

@@ -1,5 +1,6 @@
 """Feature visualization: known optima, comparison with natural pictures, and interrupts."""
 
+import itertools
 import json
 import math
 
@@ -109,6 +110,17 @@ def test_records_page_figure_and_explorer_of_a_result(tmp_path):
     explorer = found.show()
     assert (explorer.layer, explorer.channel) == ("layer2.1", 1)
     explorer.close()
+
+
+def test_long_class_names_leave_room_for_those_beside_them():
+    model = nn.Conv2d(3, 2, 3)
+    names = ["greater flamingo, Phoenicopterus roseus", "lesser flamingo, Phoeniconaias minor"]
+    data = [(torch.rand(3, 8, 8), n % 2) for n in range(4)]
+    survey = hookviz.survey(model, data, "", class_names=names)
+    figure = feature_visualization(model, "", 0, size=8, steps=1, survey=survey).figure()
+    figure.draw_without_rendering()
+    captions = [axes.title.get_window_extent() for axes in figure.axes]
+    assert all(one.x1 < other.x0 for one, other in itertools.pairwise(captions))
 
 
 class OfOneSize(nn.Module):

@@ -51,6 +51,22 @@ def signal_explorer():
     return hookviz.explore(model, torch.rand(1, 2, 64), face="plain")
 
 
+@pytest.mark.parametrize("size", [(1, 1, 64), (1, 1, 20, 20)])  # a curve, a map
+def test_a_power_of_ten_does_not_stand_under_the_caption(size):
+    layer = nn.Conv1d if len(size) == 3 else nn.Conv2d
+    model = nn.Sequential(layer(1, 2, 3), nn.Flatten(), nn.LazyLinear(2))
+    model(torch.rand(size))
+    with torch.no_grad():
+        model[2].weight *= 1e-9
+    explorer = hookviz.explore(model, torch.rand(size), 1, class_names=["fish", "a moon " * 20])
+    figure = draw_figure(explorer.frame)
+    figure.draw_without_rendering()
+    axes = figure.axes[2]
+    power = (axes.child_axes or [axes])[0].yaxis.get_offset_text()  # at the colourbar, if any
+    assert power.get_text() and axes.get_title().count("\n") > 2
+    assert not axes.title.get_window_extent().overlaps(power.get_window_extent())
+
+
 STEPS = [
     [("channel", 3), ("channel", 95), ("position", (5, 8))],
     [("channel", 6), ("position", None), ("alpha", 0.3)],
