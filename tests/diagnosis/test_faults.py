@@ -642,7 +642,6 @@ for name, kind in {
 for how in ("local", "assigned"):
     FAULTS[f"a layer that every forward creates, {how}"] = Fault(
         "not registered", "every forward", "in __init__", line=True, given=tokens,
-        forms=("call", "guard") if how == "local" else ("call",),  # a guard cannot repeat the other
         sick=partial(NewLayerInForward, how), cured=partial(NewLayerInForward, "once"),
     )  # fmt: skip
 

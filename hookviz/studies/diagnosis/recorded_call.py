@@ -25,7 +25,7 @@ class RecordedCall:
 
     args: Any
     kwargs: Any
-    versions: list[int]  # of the arguments and the weights
+    versions: list[tuple[Tensor, int]]  # of the arguments and the weights when it began
     autocast: Callable[[], AbstractContextManager[Any]]
     state: list[tuple[Callable[[Any], object], Any]]  # buffers and random numbers
     gradients: dict[int, Tensor] = field(default_factory=dict)  # that reached each output
@@ -34,7 +34,8 @@ class RecordedCall:
     @property
     def changed(self) -> bool:
         """True if an argument or a weight was overwritten since."""
-        return versions_of(self.model, self.args, self.kwargs) != self.versions
+        # A layer that forward makes, and stores in the model, is no change.
+        return any(version_of(tensor) != version for tensor, version in self.versions)
 
     def restore(self) -> None:
         """Restore buffers and random numbers; within a block that puts them back."""
@@ -62,10 +63,10 @@ def recorded_call(model: nn.Module, args: Any, kwargs: Any) -> RecordedCall:
         restore = partial(torch.cuda.set_rng_state, device=device)
         state.append((restore, torch.cuda.get_rng_state(device)))
     autocast = partial(torch.autocast, kind, dtype, torch.is_autocast_enabled(kind))
-    return RecordedCall(model, args, kwargs, versions_of(model, args, kwargs), autocast, state)
+    versions = [(each, version_of(each)) for each in (*tensors(args, kwargs), *model.parameters())]
+    return RecordedCall(model, args, kwargs, versions, autocast, state)
 
 
-def versions_of(model: nn.Module, args: Any, kwargs: Any) -> list[int]:
-    """Return how often each argument and weight was overwritten."""
-    given = (*tensors(args, kwargs), *model.parameters())
-    return [0 if each.is_inference() else each._version for each in given]
+def version_of(tensor: Tensor) -> int:
+    """Return how often a tensor was overwritten."""
+    return 0 if tensor.is_inference() else tensor._version

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from torch import Tensor, nn
+
 from ....run.recorder import Operation
-from ..check import Check, RunRecord
+from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
 from ..modules import has_weights, outermost
 from ..records import OperationRecord
@@ -23,6 +25,12 @@ class Unused(Check):
 
     def __init__(self) -> None:
         self._reads: list[OperationRecord] = []
+        self._left: set[nn.Module] = set()
+
+    def leave(self, call: LayerCall, returned: list[Tensor], run: RunRecord) -> None:
+        # A layer that forward has replaced by a new one is not idle: see `NotRegistered`.
+        if call.module is run.root:
+            self._left = {*run.root.modules()}
 
     def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
         self._reads.append(record)
@@ -30,13 +38,13 @@ class Unused(Check):
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         if run.error is not None:
             return
-        ran = {call.module for call in run.calls}
+        left = self._left - {call.module for call in run.calls}
         # A container may hold layers that have other names, too, under which they ran.
         idle = [
             name
             for module, name in run.names.items()
-            if module not in ran and not run.parameters[name] & run.used
-            if any(each not in ran and has_weights(each) for each in module.modules())
+            if module in left and not run.parameters[name] & run.used
+            if any(each in left and has_weights(each) for each in module.modules())
         ]
         for name in outermost(idle):
             module = run.modules[name]
