@@ -39,7 +39,7 @@ export class Flip {
     if (run === this.run) return;
     this.run = run;
     if (this.edits) this.edits = false;
-    else if (!this.work) this.say("");
+    else if (!this.work) [this.words, this.curve] = ["", null]; // a drawing is under way
   }
 
   toggle() {
