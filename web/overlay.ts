@@ -73,7 +73,9 @@ export function blended(
   const colours = new Uint8Array(palette.buffer);
   // The least is transparent, so that a heatmap without zeros does not hide the picture.
   let least = range.high;
-  for (const value of heat) if (Number.isFinite(value)) least = Math.min(least, Math.abs(value));
+  for (let i = 0; i < heat.length; i++) {
+    if (Number.isFinite(heat[i])) least = Math.min(least, Math.abs(heat[i]));
+  }
   const span = range.high - least;
   const flat = span <= 1e-6 * range.high;
   for (let i = 0; i < heat.length; i++) {
@@ -85,7 +87,8 @@ export function blended(
       0.0722 * LIGHT[picture[p + 2]];
     for (let c = 0; c < 3; c++) {
       const light = LIGHT[picture[p + c]];
-      const ground = BYTES[Math.round(STEPS * Math.sqrt(light + alpha * (grey - light)))];
+      // Math.round would take most of the time.
+      const ground = BYTES[Math.floor(STEPS * Math.sqrt(light + alpha * (grey - light)) + 0.5)];
       const colour = colours[4 * levels[i] + c];
       mixed[p + c] = ground + alpha * share * (colour - ground);
     }
