@@ -76,7 +76,8 @@ def _values(
     main = inputs.main if tensor is None else picture_tensors(inputs).get(tensor)
     if main is None or main.ndim not in (3, 4, 5) or not main.numel():
         return None
-    values = to_numpy(main[min(sample, len(main) - 1)])
+    # With channels last in memory, numpy would scale them three numbers at a time.
+    values = np.ascontiguousarray(to_numpy(main[min(sample, len(main) - 1)]))
     if values.ndim == 4:  # (C, D, H, W)
         values = values[:, round(depth * (values.shape[1] - 1))]
     if values.ndim == 2:  # (C, L): each channel a band
