@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import partial
 from typing import Any, TypeVar
 
 from ..attribution.cam import ATTENTION_HEATMAPS, HEATMAPS
@@ -195,8 +196,9 @@ def choices(view: Any = None) -> dict[str, list[str]]:
     >>> choices()["shown_run"]
     ['edited', 'original', 'difference']
     """
-    found = {name: list(each.offered()) for name, each in DECLARED.items() if each.offered}
-    return found | {"heatmap": list(heatmap_names(view))}
+    offered = {name: each.offered for name, each in DECLARED.items() if each.offered}
+    offered["heatmap"] = partial(heatmap_names, view)
+    return {name: list(names()) for name, names in offered.items()}
 
 
 def documented(indent: str = "    ") -> str:
