@@ -436,7 +436,7 @@ def _chosen(
     modules: dict[nn.Module, str] = {}
     parameters: dict[nn.Parameter, str] = {}
     for entry in layers if several else [layers]:
-        if is_input(entry) and entry not in dict(unwrapped(model)[0].named_modules()):
+        if is_input(entry) and not _has_module(unwrapped(model)[0], entry):
             inputs.append(entry)
             continue
         try:
@@ -447,6 +447,14 @@ def _chosen(
                 raise
             parameters |= matching
     return inputs, modules, parameters
+
+
+def _has_module(model: nn.Module, name: str) -> bool:
+    try:
+        model.get_submodule(name)
+    except AttributeError:
+        return False
+    return True
 
 
 def _parameters(model: nn.Module, pattern: str) -> dict[nn.Parameter, str]:
