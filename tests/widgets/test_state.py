@@ -116,3 +116,16 @@ def test_an_untrained_model_and_training_mode_are_mentioned():
     assert "in training mode, shown in eval mode" in made.frame.summary
     trained = hookviz.explore(MODEL, PICTURES[6])
     assert not [words for words in trained.frame.summary if "untrained" in words]
+
+
+def test_one_uneven_layer_of_many_does_not_make_a_model_trained():
+    torch.manual_seed(0)
+    layers = [nn.Linear(16, 16) for _ in range(3000)]
+    uneven = max(layers, key=lambda layer: abs(layer.weight.detach().square().mean() - 1 / 48))
+    model = nn.Sequential(nn.Flatten(2), uneven)
+    made = hookviz.explore(model, torch.rand(1, 3, 4, 4), layers="1")
+    assert "untrained: random weights" in made.frame.summary
+    with torch.no_grad():
+        uneven.weight *= 1.2
+    again = hookviz.explore(model, torch.rand(1, 3, 4, 4), layers="1")
+    assert "untrained: random weights" not in again.frame.summary
