@@ -23,6 +23,7 @@ from ..hooking.maps import PatchGrid, as_maps
 from ..hooking.select import is_convolution, select_layer
 from ..hooking.tensors import tensors
 from ..models import demo_images, photographs
+from ..run.error_messages import message_of
 from ..run.inputs import ModelInput, where_inputs_go
 from ..run.pictures import load_picture
 from ..run.progress import Progress
@@ -282,9 +283,22 @@ class _Ascent:
             for step in range(1, steps + 1):
                 values = self._map_of(self._moved(self._inputs()))
                 if not values.requires_grad:
-                    raise ValueError(f"No gradient leads from layer {self.name!r} to the input.")
+                    raise ValueError(
+                        f"No gradient leads from layer {self.name!r} to the input: see whether the "
+                        "model detaches it, or runs it under torch.no_grad() or in "
+                        "checkpoint(…, use_reentrant=True)."
+                    )
                 score = values.topk(-(-values.shape[1] // 4)).values.mean(1).sum()
-                (self._coefficients.grad,) = torch.autograd.grad(-score, self._coefficients)
+                try:
+                    (self._coefficients.grad,) = torch.autograd.grad(-score, self._coefficients)
+                except RuntimeError as error:
+                    if "checkpoint" not in message_of(error).lower():
+                        raise
+                    raise ValueError(
+                        f"Layer {self.name!r} comes after checkpoint(…, use_reentrant=True), "
+                        "through which no gradient with respect to a picture leads: set "
+                        "use_reentrant=False."
+                    ) from None
                 self._adam.step()
                 self.done = step
                 progress.update(step / steps)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from architectures import model_of
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from untouched import assert_untouched, snapshot
 
 import hookviz
@@ -211,15 +212,16 @@ def test_a_model_of_other_inputs_is_refused_with_the_cure(model, layer, words):
         feature_visualization(model, layer, 0, steps=1)
 
 
-def test_a_layer_without_a_gradient_is_refused():
-    with pytest.raises(ValueError, match="No gradient leads from layer 'after' to the input"):
-        feature_visualization(
-            model_of(
-                lambda m, x: m.after(m.conv(x).detach()),
-                conv=nn.Conv2d(3, 2, 3),
-                after=nn.Identity(),
-            ),
-            "after",
-            0,
-            size=16,
-        )
+@pytest.mark.parametrize(
+    ("between", "layer", "words"),
+    [
+        (lambda m, x: m.inner(x).detach(), "after", "No gradient leads from layer 'after' to"),
+        (lambda m, x: checkpoint(m.inner, x, use_reentrant=True), "inner", "in checkpoint"),
+        (lambda m, x: checkpoint(m.inner, x, use_reentrant=True), "after", "'after' comes after"),
+    ],
+)
+def test_a_layer_without_a_gradient_is_refused(between, layer, words):
+    parts = {"conv": nn.Conv2d(3, 2, 3), "inner": nn.Identity(), "after": nn.Identity()}
+    model = model_of(lambda m, x: m.after(between(m, m.conv(x))), **parts)
+    with pytest.raises(ValueError, match=words):
+        feature_visualization(model, layer, 0, size=16)
