@@ -212,6 +212,7 @@ def test_a_model_of_other_inputs_is_refused_with_the_cure(model, layer, words):
         feature_visualization(model, layer, 0, steps=1)
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 @pytest.mark.parametrize(
     ("between", "layer", "words"),
     [
@@ -221,7 +222,7 @@ def test_a_model_of_other_inputs_is_refused_with_the_cure(model, layer, words):
     ],
 )
 def test_a_layer_without_a_gradient_is_refused(between, layer, words):
-    parts = {"conv": nn.Conv2d(3, 2, 3), "inner": nn.Identity(), "after": nn.Identity()}
+    parts = {"conv": nn.Conv2d(3, 2, 3), "inner": nn.ReLU(), "after": nn.Identity()}
     model = model_of(lambda m, x: m.after(between(m, m.conv(x))), **parts)
     with pytest.raises(ValueError, match=words):
         feature_visualization(model, layer, 0, size=16)
