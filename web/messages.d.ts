@@ -163,6 +163,7 @@ export interface WhyQuestion extends Question {
   place?: [number, number] | null;
   output?: number | null;
   written?: string | null;
+  traced?: number | null;
 }
 
 export interface WeightsQuestion extends Question {

@@ -9,10 +9,11 @@ import type { App } from "./app.ts";
 import type { Colours } from "./colours.ts";
 import type { Numeric } from "./layer.ts";
 import type { WhyOrigin, WhyTerm, WithoutQuestion } from "./messages.d.ts";
-import type { ReasonQuestion, Reasons } from "./source.ts";
+import type { Reason, ReasonQuestion, Reasons } from "./source.ts";
 import type { Values } from "./state.ts";
 
 type Answer = Reasons["why"];
+type WhyQuestion = ReasonQuestion & { ask: "why" };
 
 /** One number of the network: a position, or the place on the pictures, or a value of the output. */
 interface Spot extends Pick<Answer, "layer" | "call" | "channel" | "position"> {
@@ -36,7 +37,9 @@ export class Why {
   timer = 0;
   isLate = false;
   cell = ""; // the product under the pointer
-  latest: { key: string; answer: JSX.Element } | null = null;
+  latest: { key: string; found: Answer; answer: JSX.Element } | null = null;
+  /** Layer -> the largest height of a term's origins. */
+  heights: Map<string, number> = new Map();
 
   constructor(public app: App) {}
 
@@ -115,7 +118,7 @@ export class Why {
     this.off = null;
   }
 
-  get question(): (ReasonQuestion & { ask: "why" }) | null {
+  get question(): WhyQuestion | null {
     const { at } = this.app;
     const spot = this.trail[this.index];
     if (!spot) return null;
@@ -142,6 +145,25 @@ export class Why {
     this.isLate = false;
   }
 
+  /** The terms, with those that the kernel has traced back so far: it does some at a time. */
+  found(
+    question: WhyQuestion,
+    terms: Reason<"why"> | null = this.app.source.why!(question),
+  ): Reason<"why"> | null {
+    const { source } = this.app;
+    if (!source.switches || !terms || terms.none !== undefined) return terms;
+    const traced = terms.terms.filter((term) => term.traced);
+    if (traced.length === terms.terms.length) return terms;
+    const next = source.why!({ ...question, traced: terms.constants + traced.length });
+    if (!next) return terms;
+    if (next.none !== undefined) {
+      const over = terms.terms.map((term) => ({ ...term, traced: true }));
+      return { ...terms, terms: over, note: next.none };
+    }
+    next.arrays = { ...terms.arrays, ...next.arrays }; // sent again only where they are of others
+    return this.found(question, next);
+  }
+
   /** The answer, or the reason why there is none; the previous one until the next is here. */
   answer(): JSX.Element | string {
     const { source, facts, colours } = this.app;
@@ -149,7 +171,7 @@ export class Why {
     const { question } = this;
     if (!source.why) return "This needs the notebook: the page holds no answers.";
     if (!question) return "Click a value in the feature map, or begin from the prediction.";
-    const found = source.why(question);
+    const found = this.found(question);
     if (found) this.arrived();
     else this.wait();
     if (found?.none !== undefined) this.latest = null;
@@ -157,15 +179,28 @@ export class Why {
       return this.latest?.answer ?? found?.none ?? "on its way …";
     }
     this.trail[this.index].said = found;
+    const shown = found.terms.map(({ channel }) => channel); // others, once these are traced back
+    this.marked = new Set(shown.filter((channel) => this.marked.has(channel)));
     const own = `${JSON.stringify(question)} ${facts.run}`;
     const now = `${own} ${colours.dark} ${[...this.marked]}`;
-    if (this.latest?.key !== now) {
-      this.cell = found.size.some((side) => side > 1)
-        ? "Point at a kernel or patch for each product."
-        : "";
-      this.latest = { key: now, answer: <Terms key={own} why={this} found={found} /> };
+    if (this.latest?.found !== found || this.latest.key !== now) {
+      if (!this.latest?.key.startsWith(`${own} `)) {
+        this.cell = found.size.some((side) => side > 1)
+          ? "Point at a kernel or patch for each product."
+          : "";
+      }
+      this.latest = { key: now, found, answer: <Terms key={own} why={this} found={found} /> };
     }
     return this.latest.answer;
+  }
+
+  /** Leave space for the origins of all terms of a layer, so that none moves when they arrive. */
+  keep(layer: string, rows: HTMLElement) {
+    const origins = [...rows.querySelectorAll(".hv-why-from")];
+    const heights = origins.map((each) => Math.ceil(each.getBoundingClientRect().height));
+    const high = Math.max(this.heights.get(layer) ?? TWO_LINES, ...heights);
+    this.heights.set(layer, high);
+    rows.style.setProperty("--hv-from", `${high}px`);
   }
 
   mark(channel: number, on: boolean) {
@@ -278,11 +313,19 @@ function Terms({ why, found }: { why: Why; found: Answer }) {
     <>
       <div class="hv-why-sum" title={found.value}>{sumOf(found)}</div>
       <div class="hv-dim">{onwardOf(found, why.app.at.sample)}</div>
-      <div class="hv-why-terms">
+      <div
+        class="hv-why-terms"
+        ref={(rows) => {
+          if (rows && why.app.source.switches) why.keep(found.layer, rows);
+        }}
+      >
         <div class="hv-why-term hv-why-columns">
           {names.map((name, place) => <span key={place}>{name}</span>)}
         </div>
         <Plain name="bias" text={bias} most={most} />
+        {terms.map((term, place) => (
+          <Term key={term.channel} why={why} found={found} term={term} place={place} most={most} />
+        ))}
         {constants > 0 && (
           <Plain
             name={`${constants} constant channels`}
@@ -291,9 +334,6 @@ function Terms({ why, found }: { why: Why; found: Answer }) {
             title={CONSTANT}
           />
         )}
-        {terms.map((term, place) => (
-          <Term key={place} why={why} found={found} term={term} place={place} most={most} />
-        ))}
         {others > 0 && <Plain name={`${others} others`} text={rest} most={most} />}
       </div>
     </>
@@ -358,6 +398,7 @@ function Term({ why, found, term, place, most }: {
   const [from, to] = term.window;
   const share = (part: number, all: number) => `${(100 * part) / all}%`;
   const rest = besides(term);
+  const isAwaited = source.switches && !term.traced;
   return (
     <div class="hv-why-term">
       {source.switches
@@ -410,7 +451,9 @@ function Term({ why, found, term, place, most }: {
       )}
       <span class="hv-why-from">
         {term.origins.map((origin, n) => <Origin key={n} why={why} origin={origin} />)}
-        {rest && <span class="hv-dim" title={REMAINDERS[term.kind ?? ""] ?? ""}>{rest}</span>}
+        {isAwaited
+          ? <span class="hv-why-awaited">on its way …</span>
+          : rest && <span class="hv-dim" title={REMAINDERS[term.kind ?? ""] ?? ""}>{rest}</span>}
       </span>
     </div>
   );
@@ -552,6 +595,7 @@ function besides({ origins, traced, others, rest, remainder, kind, bent_by: by }
   return parts.join("; ");
 }
 
+const TWO_LINES = 41; // pixels: a number of an earlier layer, and biases
 const HALF_A_SECOND = 500; // milliseconds
 const WORKING =
   "working: the network runs once more to record the inputs of its layers; interrupt the kernel to stop";

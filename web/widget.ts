@@ -467,7 +467,8 @@ class KernelSource {
   /** Terms of a value; one question at a time, so that the newest is next. */
   why<Asked extends ReasonQuestion>(question: Asked) {
     const waiting = [...this.pending].some((key) => key.includes(`"ask":"${question.ask}"`));
-    return (waiting ? null : this.get(question)) as Reason<Asked["ask"]> | null;
+    const known = this.known.has(this.keyOf(question));
+    return (waiting && !known ? null : this.get(question)) as Reason<Asked["ask"]> | null;
   }
 
   map({ sample, depth }: At) {

@@ -186,7 +186,14 @@ class MapQuestion(LayerPart):
 
 
 class WhyQuestion(Question):
-    """Asks what makes up a value of a layer, of a class (``output``) or of a written target."""
+    """Asks what makes up a value of a layer, of a class (``output``) or of a written target.
+
+    Attributes
+    ----------
+    traced : int
+        The number of input channels that earlier answers have traced back: the answer goes on from
+        there. None asks for the terms alone.
+    """
 
     layer: str | None = None
     call: int | None = None
@@ -197,6 +204,7 @@ class WhyQuestion(Question):
     place: Place | None = None
     output: int | None = None
     written: str | None = None
+    traced: int | None = None
 
 
 class WeightsQuestion(Question):

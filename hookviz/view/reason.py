@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from math import prod
+from math import inf, prod
+from time import perf_counter
 
 import numpy as np
 from torch import Tensor
@@ -75,14 +76,16 @@ BRANCHES = 4
 
 
 def why_answer(
-    view: View, question: m.WhyQuestion, traced: int = SHOWN
+    view: View, question: m.WhyQuestion, traced: int = SHOWN, seconds: float = inf
 ) -> tuple[m.WhyAnswer, dict[str, np.ndarray]]:
     """Take the value that a question names apart.
 
     Parameters
     ----------
     traced : int
-        The number of largest terms that are traced back.
+        The number of largest terms whose origins are listed.
+    seconds : float
+        About the longest that tracing terms back takes, one backward each. The next call goes on.
 
     Returns
     -------
@@ -111,7 +114,12 @@ def why_answer(
             position = chosen_position(view.with_settings(place=question.place), run, layer, call)
         value = run.value(layer, question.channel or 0, position, sample, call)
     why = contributions_in(run, value)
-    shown, constants, others = _sorted_terms(run, value, why)
+    least = 0 if question.traced is None else question.traced + 1
+    terms, constants = _sorted_terms(run, value, why, least, seconds)
+    shown = [term.channel for term in terms]
+    terms[traced:] = [_term(run, value, why, channel, traced=False) for channel in shown[traced:]]
+    others = why.by_channel.clone()
+    others[shown + constants] = 0
     passed = run.graph.after(why.layer, why.call)[len(why.after) :]
     answer = m.WhyAnswer(
         layer=why.layer,
@@ -122,12 +130,12 @@ def why_answer(
         value=str(why.value),
         bias=str(why.bias),
         remainder=str(why.remainder),
-        rest=str(float(why.by_channel[others].sum())),
-        others=len(others),
+        rest=str(float(others.sum())),
+        others=len(others) - len(shown) - len(constants),
         constant=str(float(why.by_channel[constants].sum())),
         constants=len(constants),
         size=list(why.kernel.shape[1:]),
-        terms=[_term(run, value, why, n, place < traced) for place, n in enumerate(shown)],
+        terms=terms,
         after=[[name, str(number)] for name, number in why.after],
         mixed=passed[0] if passed else "",
         sources=[list(place) for place in why.sources],
@@ -173,20 +181,24 @@ def _beginning(run: CutRun, score: Tensor | None, target: str) -> tuple[Value, s
 
 
 def _sorted_terms(
-    run: CutRun, value: Value, why: Contributions
-) -> tuple[list[int], list[int], list[int]]:
-    """Return the input channels shown, those before them that only carry biases, and the rest.
+    run: CutRun, value: Value, why: Contributions, least: int, seconds: float
+) -> tuple[list[m.WhyTerm], list[int]]:
+    """Return the terms shown, and the input channels before them that only carry biases.
 
     Nothing of an earlier layer is in the latter: they were trained away, or get zeros alone here.
+    Only tracing tells, so that until then they are among the terms.
     """
-    rest, shown, constants = falling(why.by_channel), list[int](), list[int]()
-    while rest and len(shown) < SHOWN and (why.kernel[rest[0]].any() or why.patch[rest[0]].any()):
-        channel = rest.pop(0)
-        tap = largest_tap(why.products[channel])
-        found = None if run.problem else run.origins(value, channel, tap)
-        alone = found is not None and found.kind == "constant" and not found.parts
-        (constants if alone else shown).append(channel)
-    return shown, constants, rest
+    shown, constants = list[m.WhyTerm](), list[int]()
+    end = perf_counter() + seconds
+    for count, channel in enumerate(falling(why.by_channel)):
+        if len(shown) == SHOWN or not (why.kernel[channel].any() or why.patch[channel].any()):
+            break
+        term = _term(run, value, why, channel, count < least or perf_counter() < end)
+        if term.kind == "constant" and not term.origins:
+            constants.append(channel)
+        else:
+            shown.append(term)
+    return shown, constants
 
 
 def _term(run: CutRun, value: Value, why: Contributions, channel: int, traced: bool) -> m.WhyTerm:

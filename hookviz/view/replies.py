@@ -157,6 +157,13 @@ def _feature(view: View, question: m.FeatureQuestion) -> Replied:
     return m.FeatureAnswer(words=found.verdict, urls=urls, captions=captions), {}
 
 
+def _why(view: View, question: m.WhyQuestion) -> Replied:
+    if question.traced is None:
+        return why_answer(view, question, seconds=0)
+    answer, arrays = why_answer(view, question, seconds=PART)
+    return answer, arrays if answer.constants else {}  # else those of the first answer
+
+
 HANDLERS: dict[type[Question], Callable[[View, Any], Replied]] = {
     m.HereQuestion: lambda view, question: (Reply(), {}),
     m.PrepareQuestion: _prepare,
@@ -174,7 +181,7 @@ HANDLERS: dict[type[Question], Callable[[View, Any], Replied]] = {
     m.MapQuestion: _map,
     m.FeatureQuestion: _feature,
     # A walk leads to layers that were not captured, too: there is no view of them.
-    m.WhyQuestion: why_answer,
+    m.WhyQuestion: _why,
     m.WeightsQuestion: weights_answer,
     m.WithoutQuestion: lambda view, question: (without_answer(view, question), {}),
 }

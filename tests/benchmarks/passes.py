@@ -172,6 +172,22 @@ def heatmaps(quick):
     )
 
 
+def explaining(view, layer, width, row, **how):
+    """Return a function that explains another value of a row of a layer's map at each call.
+
+    A value that was traced back once is not traced back again.
+    """
+    columns = cycle(range(width))
+
+    def answer():
+        column = next(columns)
+        position = [row, column] if "encoder" not in layer else [width * row + column]
+        at = {"layer": layer, "call": 0, "channel": 3, "position": position}
+        return why_answer(view, WhyQuestion(key="", **at, **how), seconds=0)
+
+    return answer
+
+
 def graph(quick):
     """Record a network's graph and explain a value. The ratios are relative to one forward."""
     for name in [*TAKEN_APART][: 1 if quick else None]:
@@ -179,19 +195,16 @@ def graph(quick):
         where = {"channel": 3, "position": (3,) if name.startswith("vit") else (3, 3)}
         explorer = hookviz.explore(model, x, layers=[layer], face="plain")
         explorer.contributions(layer, **where)  # keeps a run
-        columns = cycle(range(4 if quick else 14))  # as many as the smallest map has
-
-        def why(explorer=explorer, layer=layer, where=where, columns=columns):
-            position = [*where["position"][:-1], next(columns)]
-            question = WhyQuestion(key="", layer=layer, call=0, channel=3, position=position)
-            return why_answer(explorer.displayed(), question)
-
+        width = 4 if quick else 14  # as many columns as the smallest map has
+        why = partial(explaining, explorer.displayed(), layer, width)
         contenders = {
             "plain": partial(forward, model, x),
             "hookviz.graph": partial(hookviz.graph, model, x),
             "hookviz.contributions": partial(hookviz.contributions, model, x, layer, **where),
             "explorer.contributions, again": partial(explorer.contributions, layer, **where),
-            "why? of another position": why,
+            "why? of another position": why(1),
+            "why? of another position, with one term traced back": why(0, traced=0),
+            "why? of another position, with eight terms traced back": why(3, traced=7),
             "the map": partial(map_payload, explorer.displayed()),
         }
         yield raced(f"{name}: graph and contributions", contenders, 2 if quick else 7)

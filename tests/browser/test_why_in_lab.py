@@ -115,6 +115,51 @@ def test_interrupting_the_kernel_ends_the_explanation_and_the_map(open_canvas, l
     expect(app.get_by_text("interrupt the kernel to stop")).to_be_hidden()
 
 
+SLOW_WAY_BACK = """import pathlib, time, torch, hookviz
+def wait(gradient):
+    while pathlib.Path("wait").exists():
+        time.sleep(0.01)
+    if pathlib.Path("fail").exists():
+        raise RuntimeError("no way back")
+class Slow(torch.nn.ReLU):
+    def forward(self, x):
+        x.requires_grad and x.register_hook(wait)
+        return super().forward(x)
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), Slow(), torch.nn.Conv2d(4, 2, 1))
+explorer = hookviz.explore(net, torch.rand(1, 3, 16, 16), layer='2')
+explorer"""
+
+
+@needs_canvas
+def test_terms_are_shown_before_their_inputs_are_traced_back(open_canvas, lab):
+    """Rows stay where they are when the origins arrive, or a reason why there are none."""
+    notebook, app = open_canvas(SLOW_WAY_BACK)
+    notebook.settle()
+    why, wait = app.locator(".hv-why"), lab.files / "wait"
+    terms, ways = why.locator(".hv-why-term"), why.locator(".hv-why-from button")
+    app.locator(".hv-activation .hv-frame").click()
+    notebook.settle()  # the receptive field runs a backward, too
+    wait.touch()
+    app.locator(".hv-why-offer").click()
+    expect(why).to_contain_text("on its way")
+    expect(terms).to_have_count(6)
+    places = lambda: terms.evaluate_all("all => all.map((row) => row.offsetTop)")  # noqa: E731
+    before, sums = places(), terms.locator(".hv-why-number").all_inner_texts()
+    assert ways.count() == 0
+    wait.unlink()
+    expect(ways).to_have_count(4)
+    expect(why).not_to_contain_text("on its way")
+    assert places() == before
+    assert terms.locator(".hv-why-number").all_inner_texts() == sums
+
+    (lab.files / "fail").touch()
+    app.locator(".hv-activation .hv-frame").click(position={"x": 40, "y": 30})
+    expect(why).to_contain_text("This number cannot be traced back: no way back")
+    expect(terms).to_have_count(6)
+    expect(why).not_to_contain_text("on its way")
+
+
 OUTSIDE = """(panel) => {
   const box = panel.getBoundingClientRect();
   return [...panel.querySelectorAll("*")].filter((each) => {

@@ -20,7 +20,7 @@ from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
 from hookviz.studies.graph import cut as cut_module
 from hookviz.studies.graph.cut import CutRun
-from hookviz.view.messages import WhyQuestion, WithoutQuestion
+from hookviz.view.messages import WhyQuestion, WithoutQuestion, as_json
 from hookviz.view.reason import why_answer, without_answer
 
 
@@ -475,8 +475,12 @@ def test_the_why_panel_walks_from_the_output_to_the_input(branching):
     assert (top, left, bottom, right) == (row - 1, column - 1, row + 1, column + 1)
 
 
-def test_channels_that_depend_only_on_biases_are_constant():
-    """A channel with zero weights, and one with only zeros as input, are skipped as constants."""
+@pytest.fixture
+def partly_constant():
+    """Return an explorer, and a value of which two of four input channels only carry biases.
+
+    One has zero weights, and one gets only zeros as input.
+    """
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(2, 4, 3, padding=1, bias=False),
@@ -490,15 +494,49 @@ def test_channels_that_depend_only_on_biases_are_constant():
         model[1].weight[1], model[1].bias[1] = 0, -1  # the ReLU makes it zero
         model[3].weight[2] = 0
         model[4].bias[1:3], model[5].weight[0, 1:3] = 5, 7
-    x = torch.randn(1, 2, 6, 6)
-    explorer = hookviz.explore(model, x, layers=["5"])
-    question = {"layer": "5", "call": -1, "channel": 0, "position": [2, 3], "sample": 0}
+    explorer = hookviz.explore(model, torch.randn(1, 2, 6, 6), layers=["5"], face="canvas")
+    yield explorer, {"layer": "5", "call": -1, "channel": 0, "position": [2, 3], "sample": 0}
+    explorer.close()
+
+
+def total_of(answer):
+    total = sum(float(answer[name]) for name in ("bias", "rest", "constant"))
+    return total + sum(float(term["contribution"]) for term in answer["terms"])
+
+
+def test_channels_that_depend_only_on_biases_are_constant(partly_constant):
+    explorer, question = partly_constant
     said, _ = why_answer(explorer.displayed(), WhyQuestion(key="", **question))
     assert said.constants == 2
     assert sorted(each.channel for each in said.terms) == [0, 3]
-    total = sum(float(getattr(said, each)) for each in ("bias", "rest", "constant"))
-    total += sum(float(each.contribution) for each in said.terms)
-    assert total == pytest.approx(float(said.value), rel=1e-6)
+    assert total_of(as_json(said)) == pytest.approx(float(said.value), rel=1e-6)
+
+
+@pytest.mark.parametrize("part", [0, 60])
+def test_terms_come_at_once_and_are_traced_back_by_later_answers(
+    partly_constant, part, monkeypatch
+):
+    """A later answer traces back as many as it can in a moment, and at least one."""
+    monkeypatch.setattr("hookviz.view.replies.PART", part)
+    explorer, question = partly_constant
+    browser = Browser(explorer)
+    browser.ask("prepare")
+    with monkeypatch.context() as patch:
+        patch.setattr("torch.autograd.grad", None)  # no backward runs
+        answer, arrays = browser.ask("why", **question)
+    assert len(answer["terms"]) == len(arrays["kernel"]) == 4 and answer["constants"] == 0
+    later = 0
+    while not all(term["traced"] for term in answer["terms"]):
+        assert total_of(answer) == pytest.approx(float(answer["value"]), rel=1e-6)
+        assert not any(term["origins"] for term in answer["terms"] if not term["traced"])
+        traced = answer["constants"] + sum(term["traced"] for term in answer["terms"])
+        answer, arrays = browser.ask("why", **question, traced=traced)
+        assert bool(arrays) == (answer["constants"] > 0)  # else those that the browser has
+        later += 1
+    whole, wanted = why_answer(explorer.displayed(), WhyQuestion(key="", **question))
+    assert answer["terms"] == as_json(whole)["terms"] and answer["constants"] == 2
+    assert torch.equal(torch.tensor(arrays["kernel"]), torch.tensor(wanted["kernel"]))
+    assert later == (1 if part else 4)
 
 
 @pytest.mark.parametrize(
