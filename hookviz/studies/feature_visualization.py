@@ -295,9 +295,9 @@ class _Ascent:
                     if "checkpoint" not in message_of(error).lower():
                         raise
                     raise ValueError(
-                        f"Layer {self.name!r} comes after checkpoint(…, use_reentrant=True), "
-                        "through which no gradient with respect to a picture leads: set "
-                        "use_reentrant=False."
+                        f"Between the input and layer {self.name!r} is checkpoint(…, "
+                        "use_reentrant=True), through which no gradient with respect to a picture "
+                        "leads: set use_reentrant=False."
                     ) from None
                 self._adam.step()
                 self.done = step
