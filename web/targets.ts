@@ -42,9 +42,7 @@ export function readTarget(text: string, facts: PageFacts): Goal {
 
 function classTerm(text: string, { net, classes }: PageFacts): Term | null {
   const count = net.inputs.classes?.[1] ?? 0;
-  const number = /^\d+$/.test(text)
-    ? Number(text)
-    : classes.names.findIndex((name) => name.toLowerCase() === text.toLowerCase());
+  const number = /^\d+$/.test(text) ? Number(text) : numberOf(text.toLowerCase(), classes.names);
   if (number < 0 || number >= count) return null;
   return {
     input: "classes",
@@ -53,6 +51,18 @@ function classTerm(text: string, { net, classes }: PageFacts): Term | null {
     said: String(number),
     name: className(classes, number),
   };
+}
+
+/** @param names Several classes of one name have their numbers in theirs: "crane (134)". */
+function numberOf(text: string, names: string[]) {
+  const lower = names.map((name) => name.toLowerCase());
+  const alike = [...lower.keys()].filter((number) => lower[number] === `${text} (${number})`);
+  if (alike.length > 1) {
+    throw new Error(
+      `${alike.length} classes are called ${text}, ${alike.join(", ")}: give the number of one.`,
+    );
+  }
+  return lower.indexOf(text);
 }
 
 function termOf(text: string, facts: PageFacts): Term {

@@ -44,7 +44,14 @@ from .maps import (
 from .orders import score_drops
 from .outputs import ShownOutput, main_map
 from .panels import FLAT, flatness
-from .predictions import class_number, has_classes, output_of, predictions_of, target_name_of
+from .predictions import (
+    class_labels,
+    class_number,
+    has_classes,
+    output_of,
+    predictions_of,
+    target_name_of,
+)
 from .settings import CMAPS, PRODUCT, choices
 from .source import (
     input_sample,
@@ -97,7 +104,7 @@ def facts_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         predictions=predictions_of(view),
         classes=m.ClassFacts(
             count=count,
-            names=list(names[:count]),
+            names=class_labels(min(count, len(names)), names),
             word="class" if has_classes(view) else "output",
         ),
         scored=run.scored,

@@ -64,6 +64,13 @@ def test_facts_describe_the_layers_and_the_target(view):
     assert layer["text"] == "3×3, stride 2, 24 → 48 channels, 10,368 parameters"
 
 
+def test_classes_of_one_name_have_their_numbers_in_it():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(16, 3))
+    model.class_names = ["crane", "moon", "crane"]
+    facts = model_payload(view_of(model, torch.ones(1, 1, 4, 4)))
+    assert facts["classes"]["names"] == ["crane (0)", "moon", "crane (2)"]
+
+
 def test_the_layer_payload_has_the_layers_numbers(view):
     header, arrays = layer_payload(view.with_settings(layer="layer3.0.conv1"))
     record = view.cache["layer3.0.conv1"]
