@@ -442,6 +442,15 @@ def test_a_folder_of_pictures_can_be_surveyed(tmp_path):
         survey + other
 
 
+def test_an_input_called_image_may_have_others_beside_it():
+    model = model_of(lambda m, image, depth: m.conv(image * depth), conv=nn.Conv2d(1, 2, 1))
+    data = [{"image": torch.rand(1, 3, 3), "depth": torch.rand(1, 3, 3)} for _ in range(2)]
+    found = hookviz.survey(model, data, "conv")
+    with hookviz.capture(model, "conv") as cache:
+        model(**{name: torch.stack([each[name] for each in data]) for name in data[0]})
+    assert torch.equal(found["conv"].largest, cache["conv"].activation.amax((0, 2, 3)))
+
+
 def test_a_surveyed_folder_is_recognized_by_its_names_alone(tmp_path, monkeypatch):
     hookviz.demo_images()[0].save(tmp_path / "ball.png")
     model, file = hookviz.demo_model(), tmp_path / "survey.npz"

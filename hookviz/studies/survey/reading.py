@@ -223,13 +223,20 @@ def split(item: Any) -> tuple[Any, int]:
     if isinstance(item, Tensor):
         return item, -1
     label: Any = None
-    if isinstance(item, Mapping) and "image" in item:  # as the rows of Hugging Face's data sets
+    if isinstance(item, Mapping) and "image" in item and not _are_arguments(item):
+        # As the rows of Hugging Face's data sets.
         item, label = item["image"], item.get("label")
     elif isinstance(item, (tuple, list)) and len(item):
         item, label = item[0], item[1] if len(item) > 1 else None
     if isinstance(label, (Tensor, np.generic)) and np.ndim(label) == 0:
         label = label.item()
     return item, int(label) if isinstance(label, Integral) else -1
+
+
+def _are_arguments(item: Mapping[str, Any]) -> bool:
+    """Return True for several tensors, none of them a label: arguments of the model's forward."""
+    dense = all(isinstance(value, Tensor) and value.ndim for value in item.values())
+    return dense and len(item) > 1 and "label" not in item
 
 
 def _together(samples: Mapping[int, dict[str, Tensor]]) -> ModelInput:
