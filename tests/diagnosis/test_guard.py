@@ -275,6 +275,17 @@ def test_a_model_runs_only_in_the_users_dispatch_modes(counted):
     assert _get_current_dispatch_mode() is None
 
 
+def test_lazy_layers_are_refused_until_they_have_weights():
+    model, x = nn.Sequential(nn.LazyLinear(2)), torch.rand(4, 3)
+    guard = hookviz.diagnose(model)
+    with pytest.raises(ValueError, match="Layer '0' is lazy and has no weights yet: run"), guard:
+        model(x).sum().backward()
+    model(x)
+    with guard:
+        model(x).sum().backward()
+    assert guard.healthy
+
+
 def test_no_dispatch_mode_is_left_after_an_error():
     model = net(Modes(), classes=5)
     with Counting() as own, hookviz.diagnose(model):

@@ -18,7 +18,7 @@ from ...hooking.interrupts import Block, allow_interrupts, defer_interrupts
 from ...hooking.select import type_name, unwrapped
 from ...hooking.tensors import tensors
 from ...run.error_messages import WRONG_ARGUMENTS, message_of
-from ...run.errors import first_sentence
+from ...run.errors import first_sentence, refuse_without_weights
 from ...run.inputs import ModelInput
 from ...run.session import Session
 from .all_checks import causes, findings_of, looked_at, new_checks
@@ -58,6 +58,7 @@ class Guard(Diagnosis):
 
     def _enter(self) -> Guard:
         if self._watch is None:
+            refuse_without_weights(self._core)
             self._watch = StepWatch(
                 self._model, self._core, new_checks(live=True), self._optimizers
             )
