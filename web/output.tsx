@@ -1,5 +1,6 @@
 // The output where it is a picture: maps whose values are targets, and boxes over the input.
 
+import { LETTER, lowLabels } from "./boxes.ts";
 import { Colourbar } from "./colourbar.tsx";
 import { Menu, Toggle } from "./controls.tsx";
 import { sure } from "./dom.ts";
@@ -321,15 +322,24 @@ export function Boxes({ app }: { app: App }) {
     onClick: (event: MouseEvent) => source.write && app.toWritten(target, event.shiftKey),
   });
   const ignore = (event: Event) => event.stopPropagation(); // the panel would take it
+  const words = boxes.map(({ label, score }) => `${label} ${percent(score)}`);
+  const isLabelled = boxes.map(({ target }, place) => place < 5 || written.includes(target));
+  const low = lowLabels(
+    boxes.map(({ corners: [left, top, , bottom] }, place) => ({
+      left: k * (left - x),
+      top: k * (top - y),
+      bottom: k * (bottom - y),
+      width: isLabelled[place] ? LETTER * words[place].length : 0,
+    })),
+  );
   return (
     <div class="hv-boxes" onPointerDown={ignore} onPointerUp={ignore}>
-      {boxes.map(({ corners: [left, top, right, bottom], label, score, target }, place) => {
-        const words = `${label} ${percent(score)}`;
+      {boxes.map(({ corners: [left, top, right, bottom], score, target }, place) => {
         const isOn = written.includes(target);
         return (
           <button
             key={place}
-            {...aim(words, target)}
+            {...aim(words[place], target)}
             class="hv-box"
             data-place={place}
             style={{
@@ -341,7 +351,7 @@ export function Boxes({ app }: { app: App }) {
               zIndex: boxes.length - place,
             }}
           >
-            {(place < 5 || isOn) && <span>{words}</span>}
+            {isLabelled[place] && <span class={low[place] ? "hv-low" : ""}>{words[place]}</span>}
           </button>
         );
       }).reverse()}
