@@ -84,6 +84,11 @@ def message_of(error: BaseException) -> str:
         return ""
 
 
+def is_of_reentrant_checkpoint(error: BaseException) -> bool:
+    """Return whether it says that reentrant checkpointing supports ``backward()`` only."""
+    return "checkpoint" in message_of(error).lower()
+
+
 def kind_of(error: BaseException) -> str:
     """Return the kind of finding that an error is."""
     message = message_of(error)

@@ -28,7 +28,7 @@ from ..hooking.select import Layers, all_modules, check_model, unwrapped
 from ..hooking.tensors import map_tensors
 from ..hooking.threads import open_run
 from ..hooking.transforms import TransformError
-from .error_messages import message_of
+from .error_messages import is_of_reentrant_checkpoint
 from .errors import located_error, needs_gradient, refuse_without_weights
 from .inputs import ModelInput, Transform, cure_words, prepare_input, refuse_nonfinite
 from .output import Leaf, leaves_of
@@ -117,7 +117,7 @@ def run_backward(
     try:
         found = torch.autograd.grad(score, sources + trained, allow_unused=True)
     except RuntimeError as error:
-        if "checkpoint" not in message_of(error).lower():
+        if not is_of_reentrant_checkpoint(error):
             raise
         return None  # reentrant checkpointing supports backward() only
     pairs = zip(trained, found[len(sources) :], strict=True)

@@ -23,7 +23,7 @@ from ..hooking.maps import PatchGrid, as_maps
 from ..hooking.select import is_convolution, select_layer
 from ..hooking.tensors import tensors
 from ..models import demo_images, photographs
-from ..run.error_messages import message_of
+from ..run.error_messages import is_of_reentrant_checkpoint
 from ..run.inputs import ModelInput, where_inputs_go
 from ..run.pictures import load_picture
 from ..run.progress import Progress
@@ -292,7 +292,7 @@ class _Ascent:
                 try:
                     (self._coefficients.grad,) = torch.autograd.grad(-score, self._coefficients)
                 except RuntimeError as error:
-                    if "checkpoint" not in message_of(error).lower():
+                    if not is_of_reentrant_checkpoint(error):
                         raise
                     raise ValueError(
                         f"Between the input and layer {self.name!r} is checkpoint(…, "
