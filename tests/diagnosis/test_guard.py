@@ -275,6 +275,21 @@ def test_a_model_runs_only_in_the_users_dispatch_modes(counted):
     assert _get_current_dispatch_mode() is None
 
 
+def test_a_layer_that_forward_makes_is_found_although_the_optimizer_steps():
+    def forward(model, x):
+        model.head = nn.Linear(4, 2)
+        return model.head(model.first(x).relu())
+
+    model = model_of(forward, first=nn.Linear(3, 4), head=nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with hookviz.diagnose(model, optimizer=optimizer) as guard:
+        model(torch.rand(8, 3)).square().mean().backward()
+        optimizer.step()
+    (found, *_) = guard
+    assert (found.kind, found.severity, found.layer) == ("optimizer", "warning", "head")
+    assert "2 parameters were made while the step ran, such as 'head.weight'" in found.message
+
+
 def test_lazy_layers_are_refused_until_they_have_weights():
     model, x = nn.Sequential(nn.LazyLinear(2)), torch.rand(4, 3)
     guard = hookviz.diagnose(model)

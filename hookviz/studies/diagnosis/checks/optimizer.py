@@ -6,6 +6,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +17,8 @@ from ..findings import Finding, also
 
 FEW = 8
 """The number of samples from which on a gradient is like that of a whole batch."""
+MADE = "made in forward"
+"""The symptom of parameters that were made while the step ran."""
 ERASING = 0.1
 """The fraction of the weights that decay takes away in a step from which on nothing is learned."""
 TOO_FAR = 0.5
@@ -96,6 +99,16 @@ def _missing(run: RunRecord, optimizers: Sequence[Any]) -> Iterator[Finding]:
     learns = [name for name, each in run.root.named_parameters() if each.requires_grad]
     held = set[str]().union(*(held_by(each, run) for each in optimizers))
     missing = [name for name in learns if name not in held]
+    made = [name for name in missing if _is_made_meanwhile(name, run)]
+    if made and held:
+        found = _about(
+            made,
+            f"{len(made)} parameters were made while the step ran, such as {made[0]!r}: the "
+            "optimizer, which was there before, does not train them.",
+            "Make layers once, in __init__, not in forward, and the optimizer after them.",
+        )
+        yield replace(found, symptom=MADE)
+        missing = [name for name in missing if name not in made]
     if missing and held:  # else that is reported as parameters of another model
         norms = run.gradient_norms.keys()
         elsewhere = bool(norms) and not norms & set(missing)
@@ -110,6 +123,12 @@ def _missing(run: RunRecord, optimizers: Sequence[Any]) -> Iterator[Finding]:
             "both: optimizer=[one, other].",
             "note" if elsewhere else "warning",
         )
+
+
+def _is_made_meanwhile(name: str, run: RunRecord) -> bool:
+    """Return True if a parameter's layer is another one than before the run."""
+    owner = name.rpartition(".")[0]
+    return run.modules.get(owner) is not run.root.get_submodule(owner)
 
 
 def _held_in_vain(run: RunRecord, optimizer: Any) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from ....run.operations import LAYER_KINDS
 from ..check import Check, RunRecord
 from ..findings import Finding
 from ..records import OUTSIDE, OperationRecord
+from .optimizer import MADE
 
 
 class NotRegistered(Check):
@@ -28,6 +29,7 @@ class NotRegistered(Check):
                 "time, and no optimizer trains them.",
                 "Make the layer once, in __init__, and call it in forward.",
                 **made.place,
+                explains=frozenset({MADE}),
             )
         found = set[OperationRecord]()
         for record in forward:
