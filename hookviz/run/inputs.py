@@ -270,12 +270,12 @@ def _arguments(inputs: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str
     """Return positional and keyword arguments; a dict is the latter if the names fit."""
     if isinstance(inputs, Mapping):
         named = {str(key): value for key, value in inputs.items()}
-        return ((), named) if _binds(model, (), named) else ((inputs,), {})
+        return ((), named) if binds(model, (), named) else ((inputs,), {})
     if isinstance(inputs, tuple):
         return inputs, {}
     if isinstance(inputs, list) and all(isinstance(value, Tensor) for value in inputs):
         # A model that needs as many arguments cannot take the list as one of them.
-        apart = _binds(model, tuple(inputs), {}) and not _binds(model, (inputs,), {})
+        apart = binds(model, tuple(inputs), {}) and not binds(model, (inputs,), {})
         return (tuple(inputs) if apart else (inputs,)), {}
     if isinstance(inputs, (Tensor, list)):
         return (inputs,), {}
@@ -292,7 +292,7 @@ def _arguments(inputs: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str
     )
 
 
-def _binds(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def binds(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Return whether the model's forward takes these arguments."""
     try:
         inspect.signature(model.forward).bind(*args, **kwargs)
@@ -403,18 +403,16 @@ def cure_words(inputs: ModelInput, model: nn.Module, error: BaseException) -> st
 
 
 def _arguments_cure(inputs: ModelInput, model: nn.Module, argument: Any) -> str:
-    taken = inspect.signature(model.forward)
-    forward = f"forward({', '.join(taken.parameters)})"
-    if isinstance(argument, Mapping):
-        if others := [repr(key) for key in argument if key not in taken.parameters]:
-            return f"The keys {', '.join(others)} are not arguments of {forward}."
-        return f"The dict lacks arguments of {forward}."
-    try:
-        taken.bind(*inputs.args, **inputs.kwargs)
-    except TypeError:
+    if not isinstance(argument, Mapping) and binds(model, inputs.args, inputs.kwargs):
+        return ""
+    names = inspect.signature(model.forward).parameters
+    forward = f"forward({', '.join(names)})"
+    if not isinstance(argument, Mapping):
         alone = "; give one argument that is a tuple as ((a, b),)" if len(inputs.args) > 1 else ""
-        return f"Give the arguments of {forward} as a tuple or a dict{alone}."
-    return ""
+        return f"Give a dict of the arguments of {forward}{alone}."
+    if others := [repr(key) for key in argument if key not in names]:
+        return f"The keys {', '.join(others)} are not arguments of {forward}."
+    return f"The dict lacks arguments of {forward}."
 
 
 LOADER_BATCH = "These look like inputs and labels, as a DataLoader gives them: give batch[0]."

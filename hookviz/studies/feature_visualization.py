@@ -20,11 +20,11 @@ from ..draw.overlay import picture_of
 from ..hooking.arguments import is_index, whole_number
 from ..hooking.handles import HookManager
 from ..hooking.maps import PatchGrid, as_maps
-from ..hooking.select import is_convolution, select_layer
+from ..hooking.select import is_convolution, select_layer, type_name
 from ..hooking.tensors import tensors
 from ..models import demo_images, photographs
 from ..run.error_messages import is_of_reentrant_checkpoint
-from ..run.inputs import ModelInput, where_inputs_go
+from ..run.inputs import ModelInput, binds, where_inputs_go
 from ..run.pictures import load_picture
 from ..run.progress import Progress
 from ..run.session import Session
@@ -147,6 +147,11 @@ def feature_visualization(
     natural, _ = preprocessing.apply(load_picture(shipped[0]))
     if not isinstance(natural, Tensor):
         raise ValueError("No picture can be made: the transform returns several inputs.")
+    if not binds(session.model, (natural,), {}):
+        raise ValueError(
+            f"{type_name(session.model)} takes more than a picture: wrap it in a module that gives "
+            "the other arguments."
+        )
     colours, own = natural.shape[1], natural.shape[-1]
     sizes = sorted({min(SMALL, own), own}) if size is None else [size]
     mean, std = preprocessing.normalization or ((0.0,), (1.0,))

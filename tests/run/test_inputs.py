@@ -333,7 +333,7 @@ REJECTED = [
     (("cat.jpg", "dog.jpg"), "given str and str: .* give a list for a batch"),
     ([PICTURE, "cat.jpg", 3], "given a list of 3: .*, or a list of pictures and paths"),
     ({"input": X, "label": LABELS}, r"The keys 'label' are not arguments of forward\(input\)\."),
-    ((X, X), r"Give the arguments of forward\(input\) as a tuple or a dict; .* as \(\(a, b\),\)\."),
+    ((X, X), r"Give a dict of the arguments of forward\(input\); .* as \(\(a, b\),\)\."),
     ({}, r"The dict lacks arguments of forward\(input\)\."),
     *((batch, r"as a DataLoader gives them: give batch\[0\]") for batch in (
         [X, LABELS], (X, LABELS), [X], [X, X[:, :1]], [X, LABELS, ["a", "b"]], (PICTURE, 3),
@@ -351,9 +351,7 @@ def test_rejected_inputs_are_reported_with_advice(inputs, cure, study):
 
 def test_a_model_that_got_too_few_arguments_is_reported_with_them():
     model = model_of(lambda m, x, *, mask: m.conv(x * mask), conv=nn.Conv2d(3, 2, 3))
-    with pytest.raises(
-        RuntimeError, match=r"arguments of forward\(.*mask\) as a tuple or a dict\.$"
-    ):
+    with pytest.raises(RuntimeError, match=r"Give a dict of the arguments of forward\(.*mask\)\.$"):
         hookviz.explore(model, X)
     with pytest.raises(RuntimeError, match=r"The dict lacks arguments of forward\(.*mask\)\.$"):
         hookviz.explore(model, {"x": X})

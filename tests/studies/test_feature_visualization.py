@@ -203,6 +203,11 @@ def test_wrong_arguments_are_refused(given, words):
     ("model", "layer", "words"),
     [
         (nn.Sequential(nn.Flatten(), nn.Linear(768, 4)), "1", "224×224 were assumed: give size="),
+        (
+            model_of(lambda m, x, t: m.conv(x), conv=nn.Conv2d(3, 4, 3)),
+            "conv",
+            "Model takes more than",
+        ),
         (nn.Conv1d(1, 4, 3), "", "1 channel in 1d, not a picture: only"),
         (nn.ConvTranspose2d(100, 3, 4), "", "100 channels in 2d, not a picture: only"),
     ],

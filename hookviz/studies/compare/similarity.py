@@ -257,7 +257,7 @@ class GramStore(TensorStore):
 
 def _grams(session: Session, names: Sequence[str], batch: Any) -> Tensor:
     """Run a model on a batch of n samples; return a matrix for each layer, ``(layers, n, n)``."""
-    given = as_the_model_takes(_as_input(batch), session.model)
+    given = session.inputs = as_the_model_takes(_as_input(batch), session.model)
 
     def run() -> Capture:
         with Capture(session.given, names, GramStore()) as cache:
