@@ -135,6 +135,8 @@ def type_name(module: nn.Module) -> str:
     name = type(module).__name__
     if isinstance(module, torch.jit.ScriptModule):
         name = str(getattr(module, "original_name", name))
+    if name.isprintable():
+        return name
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name)
 
 
