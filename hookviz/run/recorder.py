@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import chain, compress
 from types import FrameType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -339,11 +339,11 @@ class OperationRecorder(HookManager):
         super().__init__(self._hooks_of_modules())
 
     def _hooks_of_modules(self) -> Iterator[Hook]:
-        needed = [listener.modules for listener in self._listeners]
-        several = [modules for modules in needed if modules is not None]
-        for number, module in enumerate(self.names):
-            wanted = not number or len(several) < len(needed) or any(module in m for m in several)
-            if wanted and not isinstance(module, torch.jit.ScriptModule):
+        requested = (listener.modules for listener in self._listeners)
+        several = [self.names if modules is None else modules for modules in requested]
+        needed = {*[*self.names][:1], *chain(*several)}
+        for module in filter(needed.__contains__, self.names):
+            if not isinstance(module, torch.jit.ScriptModule):
                 yield module, "forward_pre", self._enter_module
                 yield module, "forward", self._leave_module
 
