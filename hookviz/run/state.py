@@ -219,7 +219,7 @@ class _Snapshot:
         self._add_mapping(module.__dict__)
 
     def _add_mapping(self, mapping: dict) -> None:
-        content = dict(mapping)
+        content = dict.copy(mapping)  # `dict(mapping)` takes five times as long for a `__dict__`
         self._mappings.append(mapping)
         self._contents.append(content)
         # A module holds many of these values, and a call of `add` for each would be slow.
