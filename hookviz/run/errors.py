@@ -64,13 +64,18 @@ def _convolved_shape(layer: nn.Module, shape: tuple[int, ...]) -> str:
     ('give a tensor (N, 2, L).', '')
     >>> _convolved_shape(nn.Conv2d(3, 8, 3), (1, 1, 9, 9))
     'give a tensor (N, 3, H, W); tensor.expand(-1, 3, -1, -1) repeats a grey picture.'
+    >>> _convolved_shape(nn.Conv2d(3, 8, 3), (4, 2, 3, 9, 9))
+    'give a tensor (N, 3, H, W); tensor.flatten(0, 1) makes one batch of several.'
     """
     axes = "L" if dimensions(layer) == 1 else "DHW"[-dimensions(layer) :]
     channels, batched = layer.in_channels, len(shape) == len(axes) + 2
     if (batched or len(shape) == len(axes) + 1) and shape[-len(axes) - 1] == channels:
         return ""
-    gray = axes == "HW" and channels == 3 and batched and shape[1] == 1
-    how = "; tensor.expand(-1, 3, -1, -1) repeats a grey picture" if gray else ""
+    how = ""
+    if axes == "HW" and channels == 3 and batched and shape[1] == 1:
+        how = "; tensor.expand(-1, 3, -1, -1) repeats a grey picture"
+    elif len(shape) == len(axes) + 3 and shape[2] == channels:
+        how = "; tensor.flatten(0, 1) makes one batch of several"
     return f"give a tensor (N, {channels}, {', '.join(axes)}){how}."
 
 
