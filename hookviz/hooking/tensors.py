@@ -155,3 +155,8 @@ def count_nonzero(values: Tensor) -> Tensor:
         return torch.full(values.shape[:-1], values.shape[-1])  # the most frequent case
     # On the CPU, torch sums floats twenty times faster than it counts booleans.
     return torch.ne(values, 0, out=torch.empty_like(values)).sum(-1).long()
+
+
+def version_of(tensor: Tensor | None) -> int:
+    """Return how often a tensor was overwritten; −1 where that is not counted."""
+    return -1 if tensor is None or tensor.is_inference() else tensor._version

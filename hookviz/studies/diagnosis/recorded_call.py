@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...hooking.tensors import tensors
+from ...hooking.tensors import tensors, version_of
 from ...run.state import restore_tensor
 
 
@@ -34,7 +34,7 @@ class RecordedCall:
     @property
     def changed(self) -> bool:
         """True if an argument or a weight was overwritten since."""
-        # A layer that forward makes, and stores in the model, is no change.
+        # The weights of a layer that forward makes and stores in the model do not count.
         return any(version_of(tensor) != version for tensor, version in self.versions)
 
     def restore(self) -> None:
@@ -65,8 +65,3 @@ def recorded_call(model: nn.Module, args: Any, kwargs: Any) -> RecordedCall:
     autocast = partial(torch.autocast, kind, dtype, torch.is_autocast_enabled(kind))
     versions = [(each, version_of(each)) for each in (*tensors(args, kwargs), *model.parameters())]
     return RecordedCall(model, args, kwargs, versions, autocast, state)
-
-
-def version_of(tensor: Tensor) -> int:
-    """Return how often a tensor was overwritten."""
-    return 0 if tensor.is_inference() else tensor._version

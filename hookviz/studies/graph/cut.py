@@ -24,7 +24,7 @@ from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import Block
 from ...hooking.select import all_modules, module_names, type_name
 from ...hooking.storage import StorageMap, share_memory
-from ...hooking.tensors import map_tensors, tensors
+from ...hooking.tensors import map_tensors, tensors, version_of
 from ...hooking.transforms import TransformError
 from ...run.errors import first_line
 from ...run.recorder import ModuleCall, Operation, OperationRecorder
@@ -32,7 +32,7 @@ from ...run.session import Session
 from ...tables import megabytes
 from .graph import chosen_layers, graph_from
 from .kernels import computed_tensor
-from .listener import INPUT, GraphListener, Place, version_of
+from .listener import INPUT, GraphListener, Place
 from .onward import OnwardListener
 from .origins import Origins, Path, SameMemory, split
 from .terms import MemoryLayout, Terms, convolution_terms, linear_terms, tap_position

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...hooking.handles import Hook
 from ...hooking.select import is_convolution
 from ...hooking.storage import share_memory
-from ...hooking.tensors import map_tensors, tensors
+from ...hooking.tensors import map_tensors, tensors, version_of
 from ...run.errors import innermost_call
 from ...run.follow import Follower
 from ...run.recorder import ModuleCall, Operation, OperationRecorder
@@ -249,8 +249,3 @@ def own_memory(layers: Collection[nn.Module], recorder: OperationRecorder) -> It
         if not computes:
             yield module, "forward_pre", before
             yield module, "forward", after
-
-
-def version_of(tensor: Tensor | None) -> int:
-    """Return how often a tensor was overwritten; −1 where that is not counted."""
-    return -1 if tensor is None or tensor.is_inference() else tensor._version

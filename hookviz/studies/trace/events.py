@@ -22,7 +22,7 @@ from ...hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_back
 from ...hooking.handles import HookManager
 from ...hooking.records import Statistics, statistics
 from ...hooking.select import PACKED, type_name
-from ...hooking.tensors import tensors, tensors_in
+from ...hooking.tensors import tensors, tensors_in, version_of
 from ...run.errors import first_sentence
 from ...tables import call_name, html_table, number, paragraph, plain, text_table
 
@@ -565,19 +565,19 @@ class InplaceTracker(HookManager):
         self._overwrites_input: set[nn.Module] = set()
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        versions = [(tensor, _version(tensor)) for tensor in _graded((args, kwargs))]
+        versions = [(tensor, version_of(tensor)) for tensor in _graded((args, kwargs))]
         self._running.begin(module, versions)
 
     def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         versions = self._running.end(module) or []
-        if any(_version(tensor) > before for tensor, before in versions):
+        if any(version_of(tensor) > before for tensor, before in versions):
             self._overwrites_input.add(module)
-        self._returned += [(module, tensor, _version(tensor)) for tensor in _graded(output)]
+        self._returned += [(module, tensor, version_of(tensor)) for tensor in _graded(output)]
 
     def found(self) -> dict[nn.Module, str]:
         """Return the modules, each with the tensor that is overwritten: "input" or "output"."""
         returned = {
-            module for module, tensor, before in self._returned if _version(tensor) > before
+            module for module, tensor, before in self._returned if version_of(tensor) > before
         }
         return dict.fromkeys(self._overwrites_input, "input") | dict.fromkeys(returned, "output")
 
@@ -587,7 +587,3 @@ def _graded(value: Any) -> list[Tensor]:
     if not torch.is_grad_enabled():
         return []
     return [tensor for tensor in tensors(value) if tensor.requires_grad]
-
-
-def _version(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
