@@ -14,7 +14,6 @@ from ..run.progress import Progress
 from ..run.session import GradientSource, Session
 from ..run.target import (
     Target,
-    check_target,
     named_target,
     needed_logits,
     probabilities,
@@ -37,7 +36,7 @@ class Scorer:
     ) -> None:
         whole_number("batch_size", batch_size)
         self.session = session
-        self.target = named_target(check_target(target), session.class_names)
+        self.target = named_target(target, session.class_names)
         inputs, main = session.inputs, session.inputs.main
         if main is None or not any(main is e for e in (*inputs.args, *inputs.kwargs.values())):
             raise ValueError(

@@ -34,7 +34,7 @@ from .inputs import ModelInput, Transform, cure_words, prepare_input, refuse_non
 from .output import Leaf, leaves_of
 from .replay import Replay
 from .state import preserved_random_state, preserved_state
-from .target import Target, check_target, class_names_of, logits_of, named_target, score_of
+from .target import Target, class_names_of, logits_of, named_target, score_of
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -425,7 +425,7 @@ class Session:
         Some layers may not depend on the input, and reentrant checkpointing supports
         ``backward()`` only: then the run is repeated with a wider ``source``.
         """
-        target = named_target(check_target(target), self.class_names)
+        target = named_target(target, self.class_names)
 
         def once(source: GradientSource) -> tuple[PassResult[O], GradientSource | None]:
             observer = observe()

@@ -157,11 +157,12 @@ def write_target(target: Target, classes: int, class_names: Sequence[str] = ()) 
 
 
 def named_target(target: Target, class_names: Sequence[str] = ()) -> Target:
-    """Return a target whose texts, except class names, are parsed by `read_target`.
+    """Return a valid target whose texts, except class names, are parsed by `read_target`.
 
     >>> named_target(["moon", "0 - 1"], ["ball", "moon"])
     ['moon', (0, 1)]
     """
+    target = check_target(target)
     if isinstance(target, list):
         return [named_target(one, class_names) for one in target]
     if not isinstance(target, str) or target.casefold() in map(str.casefold, class_names):

@@ -11,7 +11,7 @@ from typing import Any
 import matplotlib
 
 from ..hooking.select import close_names, module_names
-from ..run.target import Target, check_target, named_target, sample_scores
+from ..run.target import Target, named_target, sample_scores
 from .layer import why_not_shown
 from .maps import counts_of
 from .settings import DECLARED, Settings, heatmap_names
@@ -44,7 +44,7 @@ def _in_range(name: str, value: int, view: View) -> int:
 
 def _goal(name: str, value: Any, view: View) -> Target:
     names = view.session.class_names
-    target, logits = named_target(check_target(value), names), view.run.logits
+    target, logits = named_target(value, names), view.run.logits
     if not callable(target) and logits is not None:
         sample_scores(logits, target, names)
     return target

@@ -15,7 +15,7 @@ from ...hooking.select import Layers
 from ...hooking.storage import StorageMap
 from ...run.inputs import Transform, as_the_model_takes, prepare_input
 from ...run.session import PassResult, Session
-from ...run.target import Target, check_target, logits_of, named_target, score_of
+from ...run.target import Target, logits_of, named_target, score_of
 from ...tables import counted
 from ..showing import widget
 from .comparison import Comparison
@@ -154,7 +154,7 @@ def compare(
     given = prepare_input(inputs, model_a, **how)
     given_b = given if inputs_b is None else prepare_input(inputs_b, model_b, **how)
     first, second = Session(model_a, given, **known), Session(model_b, given_b, **known)
-    target = named_target(check_target(target), first.class_names)
+    target = named_target(target, first.class_names)
     one = _captured("a", first, _every if layers is None else layers, target)
     second.inputs = as_the_model_takes(first.inputs if inputs_b is None else given_b, second.model)
     logits = logits_of(one.output)

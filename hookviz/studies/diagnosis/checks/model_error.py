@@ -121,11 +121,8 @@ def _in_words(call: LayerCall | None) -> str:
     words += f", call {call.call}" if call.call else ""
     if call.given:
         words += f", which got an input of shape {' and '.join(map(str, call.given))}"
-        words += (
-            f", made by {' and '.join(dict.fromkeys(map(_maker, call.made_by)))}"
-            if call.made_by
-            else ""
-        )
+        if call.made_by:
+            words += f", made by {' and '.join(dict.fromkeys(map(_maker, call.made_by)))}"
         words += f", and takes {wants}" if (wants := takes(call.module)) else ""
     return words
 
