@@ -13,10 +13,10 @@ BIN := $(VENV)/bin
 PINS := tests/constraints.txt
 RUNTIME := build/runtime/onnxruntime-web-1.30.0.tgz
 
-LIBRARIES := accelerate diffusers fastai kornia lightning monai open-clip-torch peft pytorchvideo
-LIBRARIES += segmentation-models-pytorch torchao transformers ultralytics
+LIBRARIES := accelerate diffusers einops fastai kornia lightning monai open-clip-torch peft
+LIBRARIES += pytorchvideo segmentation-models-pytorch torchao transformers ultralytics
 SAMPLE := ultralytics/yolov8n-cls monai/DenseNet121 transformers/ConvNextV2Model
-SAMPLE += diffusers/UNet2DModel kornia/HardNet
+SAMPLE += transformers/ViTForImageClassification diffusers/UNet2DModel kornia/HardNet
 
 # The virtual environment that a stamp in it is for, its uv, and its tests: a file a worker, but for
 # what tests/conftest.py says.
@@ -86,7 +86,7 @@ fields: $(VENV)/.test  ## check receptive fields by perturbing pixels: half an h
 ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: a quarter of an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem
 
-ecosystem-sample: $(ECOSYSTEM)/.test  ## the same on a small model of five libraries; the callbacks
+ecosystem-sample: $(ECOSYSTEM)/.test  ## the same on six small models of five libraries; the callbacks
 	$(ECOSYSTEM)/bin/python $(PYTEST) -W ignore tests/studies/test_lightning.py tests/studies/test_trainer.py \
 	  tests/attribution/test_attention_elsewhere.py tests/view/test_answer_elsewhere.py
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem --fresh --page test-output/ECOSYSTEM.md $(SAMPLE)

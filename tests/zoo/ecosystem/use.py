@@ -10,6 +10,7 @@ from matplotlib import pyplot
 from untouched import snapshot
 
 import hookviz
+from hookviz.hooking.maps import as_maps
 from hookviz.hooking.select import unwrapped
 
 from ..check import (
@@ -105,13 +106,14 @@ def _check_code(explorer, model, result):
 
 def _otherwise(explorer, scope):
     """Yield the names of results of the code that differ from the explorer's."""
-    call = explorer.cache[explorer.layer].calls[explorer.call]
-    wanted = {"activation": call.activation, "gradient": call.gradient}
+    record = explorer.cache[explorer.layer]
+    call = record.calls[explorer.call]
+    wanted = {"activation": as_maps(call.activation, record.module, call.grid)}
+    if call.gradient is not None:
+        wanted["gradient"] = as_maps(call.gradient, record.module, call.grid)
     if (heatmap := explorer.frame.heatmap) is not None:
         wanted["heatmap"] = torch.as_tensor(heatmap)
     for what, values in wanted.items():
-        if values is None:
-            continue
         if what not in scope:
             yield f"no {what}"
         elif not _close(torch.as_tensor(scope[what]), values):
