@@ -106,11 +106,10 @@ def _check_code(explorer, model, result):
 
 def _otherwise(explorer, scope):
     """Yield the names of results of the code that differ from the explorer's."""
-    record = explorer.cache[explorer.layer]
-    call = record.calls[explorer.call]
-    wanted = {"activation": as_maps(call.activation, record.module, call.grid)}
+    call = explorer.cache[explorer.layer].calls[explorer.call]
+    wanted = {"activation": as_maps(call.activation, call.module, call.grid)}
     if call.gradient is not None:
-        wanted["gradient"] = as_maps(call.gradient, record.module, call.grid)
+        wanted["gradient"] = as_maps(call.gradient, call.module, call.grid)
     if (heatmap := explorer.frame.heatmap) is not None:
         wanted["heatmap"] = torch.as_tensor(heatmap)
     for what, values in wanted.items():
