@@ -17,7 +17,14 @@ WEB = ROOT / "web"
 STATIC = ROOT / "hookviz" / "static"
 MODULES = ("widget.ts", "live.ts")  # anywidget reads their default export
 # Each bundle is wrapped in a function because one file holds the runtime and the worker.
-SCRIPTS = ("page.ts", "networkPage.ts", "networkWorker.ts", "survey.ts", "trace.tsx", "training.ts")
+SCRIPTS = (
+    "page.ts",
+    "networkPage.ts",
+    "networkWorker.ts",
+    "survey.tsx",
+    "trace.tsx",
+    "training.ts",
+)
 SHEETS = ("face.css", "survey.css", "trace.css", "steps.css")
 
 

@@ -60,18 +60,3 @@ export function download(blob: Blob, name: string) {
 export function visible(element: HTMLElement, shown: boolean) {
   element.hidden = !shown;
 }
-
-/**
- * A menu; `onChange` gets the chosen value.
- * @param options Values and what they are called.
- */
-export function menu(
-  label: string,
-  options: Array<[string, string]>,
-  onChange: (value: string) => void,
-): HTMLSelectElement {
-  const made = el("select", { "aria-label": label, title: label });
-  for (const [value, name] of options) made.append(el("option", { value }, name));
-  made.addEventListener("change", () => onChange(made.value));
-  return made;
-}

@@ -11,6 +11,7 @@ import { pictureOf } from "./pictures.ts";
 import { numbersOf, prepared } from "./resize.ts";
 import { Answer } from "./runner.ts";
 import { OCCLUSION, Running } from "./running.ts";
+import type { Scores } from "./running.ts";
 import { withStroke } from "./strokes.ts";
 import { readTarget } from "./targets.ts";
 import { answered } from "./walk.ts";
@@ -60,6 +61,13 @@ export interface Input {
   unpainted?: Input;
 }
 
+/** Maps and gradients of a call, one behind the other, and how many of which size. */
+interface Pair {
+  maps: Float32Array;
+  gradients: Float32Array | null;
+  shape: [count: number, height: number, width: number];
+}
+
 const TOP = 5; // classes that are shown
 const LIKELIEST = -1; // the graph's own target: the class with the largest logit
 const MAP_SIDE = 32; // of a picture in the map, at most, as in `hookviz.view.map`
@@ -70,7 +78,7 @@ export class NetworkSource {
   drawn: NetworkGraph | Refused | null = null;
   /** The latest maps of the output. */
   shownAnswers: Map<string, Found> = new Map();
-  first: Facts;
+  first: PageFacts; // as the page opened
   running: Running;
   live = true;
   busy = false; // a stroke is in the picture at once, before the network has run
@@ -85,7 +93,6 @@ export class NetworkSource {
   /** The target, where it is not one class. */
   goal: Goal | null = null;
   write: ((written: string) => void) | undefined;
-  reaches: (layer: string) => boolean;
   /** Of inputs that are none. */
   zeros: Map<string, Float32Array> = new Map();
   follows: boolean;
@@ -123,8 +130,6 @@ export class NetworkSource {
     this.write = inputs.classes || "weights:0" in inputs
       ? (written) => this.toGoal(written)
       : undefined;
-    this.reaches = (layer: string) =>
-      this.calls.some((each) => each.layer === layer && this.graded(each));
     this.follows = facts.net.follows; // the target is the likeliest class of each picture
     this.followed = input; // whose likeliest class the target is
     this.calls = facts.net.layers;
@@ -190,6 +195,8 @@ export class NetworkSource {
     return from.some((each) => targets.includes(each === "classes" ? "own" : each));
   }
 
+  reaches = (layer: string) => this.calls.some((each) => each.layer === layer && this.graded(each));
+
   call(name: string): CallFacts {
     const found = this.calls.find((each) => each.name === name);
     if (found) return found;
@@ -231,7 +238,7 @@ export class NetworkSource {
     };
     answers.edited.get(this.wantedOf("edited"));
     if (this.edits.length) answers.original.get(this.wantedOf("original"));
-    this.arrived();
+    this.predicted();
     this.pump();
     this.tell();
   }
@@ -263,7 +270,7 @@ export class NetworkSource {
     }
     this.going = null;
     if (!next) return;
-    this.arrived();
+    this.predicted();
     this.pump();
     this.tell(!this.next); // the worker goes on before anything is drawn
   }
@@ -271,11 +278,6 @@ export class NetworkSource {
   /** The first answer whose outputs are still to be computed. */
   get next() {
     return [this.answers.edited, this.answers.original].find((each) => each.wanted.size);
-  }
-
-  /** What follows from the answers that are there. */
-  arrived() {
-    this.predicted();
   }
 
   /** What is known of these outputs; null if any is missing, which is then computed. */
@@ -359,117 +361,88 @@ export class NetworkSource {
     return this.edits.length ? (at.shown_run ?? "edited") : "edited";
   }
 
-  callOf(layer: string, call: number) {
-    return this.call(call ? `${layer}#${call}` : layer);
+  /** A call of a layer; a layer that runs less often has its last one shown. */
+  callOf(layer: string, call: number = 0) {
+    const last = this.calls.filter((each) => each.layer === layer).length - 1;
+    const shown = Math.min(call, last);
+    return this.call(shown ? `${layer}#${shown}` : layer);
   }
 
   layer(at: At): Layer | null {
     for (const each of Object.values(this.looked)) each.clear(); // a drawing begins
-    const facts = this.callOf(at.layer, Math.min(at.call ?? 0, this.lastCall(at.layer)));
+    const facts = this.callOf(at.layer, at.call);
     const run = this.shownRun(at);
-    if (run !== "difference") {
-      return this.madeLayer(this.answers[run as "edited"], facts, at.depth ?? 0, run);
-    }
-    const [edited, original] = [
-      this.pair(this.answers.edited, facts, at.depth ?? 0),
-      this.pair(this.answers.original, facts, at.depth ?? 0),
-    ];
-    if (!edited || !original) return null;
-    return this.answers.edited.once(`difference ${facts.name} ${at.depth}`, () => {
-      const less = (a: Float32Array, b: Float32Array) => a.map((value, i) => value - b[i]);
-      const gradients = edited.gradients && original.gradients &&
-        less(edited.gradients, original.gradients);
-      return this.asLayer(
-        facts,
-        { ...edited, maps: less(edited.maps, original.maps), gradients },
-        ", difference",
-      );
+    const pair = this.pair(run, facts, at.depth);
+    if (!pair) return null;
+    const answer = this.answers[run === "original" ? run : "edited"];
+    const scores = answer.made.get(`score drops ${facts.name}`) as Scores | undefined;
+    return answer.once(`layer ${run} ${facts.name} ${at.depth} ${Boolean(scores)}`, () => {
+      const { maps, gradients, shape } = pair;
+      const orders = this.facts.choices.order;
+      const header = {
+        ...facts.header,
+        size: shape.slice(1),
+        signed: maps.some((value) => value < 0),
+        which: this.edits.length ? `, ${run}` : "",
+      };
+      const own = new Layer(header, layerArrays(maps, gradients, shape, orders.slice(1)), orders);
+      return scores ? own.ablated(scores.drops, scores.order) : own;
     });
   }
 
-  lastCall(layer: string) {
-    return this.calls.filter((each) => each.layer === layer).length - 1;
-  }
-
-  madeLayer(answer: Answer, facts: CallFacts, depth: number, run: string) {
-    const pair = this.pair(answer, facts, depth);
-    if (!pair) return null;
-    const which = this.edits.length ? `, ${run}` : "";
-    return answer.once(`layer ${facts.name} ${depth}`, () => this.asLayer(facts, pair, which));
-  }
-
-  /** Maps and gradients as they are drawn; null while they are on their way. */
-  pair(answer: Answer, facts: CallFacts, depth: number) {
+  /**
+   * Maps and gradients of a run, or of the difference of both, as they are drawn; null while they
+   * are on their way.
+   */
+  pair(run: string, facts: CallFacts, depth: number = 0): Pair | null {
+    if (run === "difference") {
+      const [now, before] = ["edited", "original"].map((one) => this.pair(one, facts, depth));
+      return now && before && this.answers.edited.once(`difference ${facts.name} ${depth}`, () => ({
+        maps: less(now.maps, before.maps),
+        gradients: now.gradients && before.gradients && less(now.gradients, before.gradients),
+        shape: now.shape,
+      }));
+    }
+    const answer = this.answers[run as "edited" | "original"];
     const names = [
       `activation:${facts.name}`,
       ...(this.graded(facts) ? [`gradient:${facts.name}`] : []),
     ];
-    if (
-      !this.ask(
-        answer,
-        ["logits", ...names].filter((name) => this.facts.net.outputs.includes(name)),
-      )
-    ) return null;
+    const { outputs } = this.facts.net;
+    if (!this.ask(answer, ["logits", ...names].filter((name) => outputs.includes(name)))) {
+      return null;
+    }
     return answer.once(`pair ${facts.name} ${depth}`, () => {
-      const [maps, gradients] = names.map((name) =>
+      const [maps, gradients = null] = names.map((name) =>
         arranged(answer.known.get(name)!, facts, depth)
       );
-      const [count, height, width] = flatShape(facts.shape);
-      return { maps: maps, gradients: gradients ?? null, count, height, width };
+      return { maps, gradients, shape: flatShape(facts.shape) };
     });
   }
 
-  asLayer(
-    facts: CallFacts,
-    { maps, gradients, count, height, width }: {
-      maps: Float32Array;
-      gradients: Float32Array | null;
-      count: number;
-      height: number;
-      width: number;
-    },
-    which: string,
-  ) {
-    const orders = this.facts.choices.order;
-    const arrays = layerArrays(maps, gradients, [count, height, width], orders.slice(1));
-    const signed = maps.some((value) => value < 0);
-    const header = { ...facts.header, size: [height, width], signed, which };
-    return new Layer(header, arrays, orders);
-  }
-
   heat(at: HeatAt, layer: string) {
-    const facts = this.callOf(
-      layer,
-      at.ofAll ? this.lastCall(layer) : Math.min(at.call ?? 0, this.lastCall(layer)),
-    );
     if (at.heatmap === OCCLUSION) return this.occluded(at);
     if (!at.ofAll && !at.script) this.running.leave();
+    const facts = this.callOf(layer, at.ofAll ? Infinity : at.call);
     const cam = CAMS[at.heatmap];
     if (!cam) return NONE;
-    if (!this.graded(facts) && at.heatmap !== "activation") {
-      return { ...NONE, none: ARRIVES_NOT };
-    }
-    const depth = at.depth ?? 0;
+    if (!this.graded(facts) && at.heatmap !== "activation") return { ...NONE, none: ARRIVES_NOT };
+    const name = `${at.heatmap} ${facts.name} ${at.depth}`;
+    const heatOf = (run: "edited" | "original") => {
+      const pair = this.pair(run, facts, at.depth);
+      return pair && this.answers[run].once(`heat ${name}`, () => {
+        const { maps, gradients, shape: [count, height, width] } = pair;
+        const values = cam({ maps, gradients: gradients ?? maps, count, size: height * width });
+        return { values, shape: [height, width] };
+      });
+    };
     const run = this.shownRun(at);
-    const of = run === "original" ? this.answers.original : this.answers.edited;
-    const pair = this.pair(of, facts, depth);
-    if (!pair) return null;
-    const made = (
-      answer: Answer,
-      { maps, gradients, count, height, width }: NonNullable<typeof pair>,
-    ) =>
-      answer.once(`heat ${at.heatmap} ${facts.name} ${depth}`, () => ({
-        values: cam({ maps, gradients: gradients ?? maps, count, size: height * width }),
-        shape: [height, width],
-      }));
-    if (run !== "difference") return made(of, pair);
-    const other = this.pair(this.answers.original, facts, depth);
-    if (!other) return null;
-    const [now, before] = [made(of, pair), made(this.answers.original, other)];
-    return of.once(`heat difference ${at.heatmap} ${facts.name} ${depth}`, () => ({
-      values: now.values.map((value: number, i: number) => value - before.values[i]),
-      shape: now.shape,
-    }));
+    if (run !== "difference") return heatOf(run as "edited" | "original");
+    const [now, before] = [heatOf("edited"), heatOf("original")];
+    return now && before && this.answers.edited.once(
+      `difference of heat ${name}`,
+      () => ({ values: less(now.values, before.values), shape: now.shape }),
+    );
   }
 
   /** The heatmap that runs the network many times. */
@@ -499,47 +472,18 @@ export class NetworkSource {
     const { graph } = this;
     if (graph.none !== undefined) return graph;
     const answer = this.shownRun(at) === "original" ? this.answers.original : this.answers.edited;
-    const shown = Object.keys(graph.sizes).map((layer) =>
-      this.callOf(layer, Math.min(at.call ?? 0, this.lastCall(layer)))
-    );
+    const shown = Object.keys(graph.sizes).map((layer) => this.callOf(layer, at.call));
     if (!this.ask(answer, shown.map(({ name }) => `activation:${name}`))) return this.drawn;
-    const made = () => ({
-      ...graph,
-      arrays: { pictures: { values: this.pictures(answer, graph.sizes, shown, at.depth ?? 0) } },
+    this.drawn = answer.once(`map ${at.call} ${at.depth}`, () => {
+      const sizes = Object.values(graph.sizes);
+      const levels = shown.flatMap((facts, n) =>
+        sizes[n][0]
+          ? [...levelsOf(answer.known.get(`activation:${facts.name}`)!, facts, at.depth)]
+          : []
+      );
+      return { ...graph, arrays: { pictures: { values: Uint8Array.from(levels) } } };
     });
-    this.drawn = answer.once(`map ${at.call ?? 0} ${at.depth ?? 0}`, made);
     return this.drawn;
-  }
-
-  /**
-   * Each layer's mean over channels, small, as levels between its own ends; one behind the other.
-   */
-  pictures(
-    answer: Answer,
-    sizesOf: NetworkGraph["sizes"],
-    layers: CallFacts[],
-    depth: number,
-  ) {
-    const sizes = Object.values(sizesOf);
-    const levels = new Uint8Array(sizes.reduce((sum, [height, width]) => sum + height * width, 0));
-    let start = 0;
-    for (const [n, facts] of layers.entries()) {
-      const [high, wide] = sizes[n];
-      if (!high) continue;
-      const volume = facts.shape.length === 4;
-      const slice = volume ? Math.min(depth, facts.shape[1] - 1) : 0;
-      const maps = arranged(answer.known.get(`activation:${facts.name}`)!, facts, slice);
-      const [count, height, width] = flatShape(facts.shape);
-      const small = averaged(
-        meanOver(maps, count),
-        height,
-        width,
-        Math.ceil(Math.max(height, width) / MAP_SIDE),
-      ).values;
-      levels.set(toLevels(small, rangeOf(small, false, "single")), start);
-      start += high * wide;
-    }
-    return levels;
   }
 
   /**
@@ -637,38 +581,15 @@ export class NetworkSource {
   }
 
   /** What the score loses without each channel of a layer that runs once. */
-  ablate(at: At, told: (part: Part | null) => void) {
-    const [facts, answer] = [this.callOf(at.layer, 0), this.answers.edited];
-    if (this.beyondClasses) {
-      return queueMicrotask(() => told({ share: 0, order: null, none: OF_CLASSES }));
-    }
-    if (this.lastCall(at.layer) || !facts.channels) {
-      return queueMicrotask(() =>
-        told({ share: 0, order: null, none: "not worked out in a page for this layer" })
-      );
-    }
-    return this.running.ablate(
-      answer,
-      facts,
-      (part) => told(answer === this.answers.edited ? part : null),
-      (drops, order) => {
-        const shape = [drops.length];
-        for (
-          const name of [
-            `layer ${facts.name} ${at.depth ?? 0}`,
-            `difference ${facts.name} ${at.depth}`,
-          ]
-        ) {
-          const layer = answer.made.get(name) as Layer | undefined;
-          if (layer) {
-            answer.made.set(
-              name,
-              layer.ablated({ shape, values: drops }, { shape, values: order }),
-            );
-          }
-        }
-      },
-    );
+  async ablate(at: At, told: (part: Part | null) => void) {
+    const [facts, answer] = [this.callOf(at.layer), this.answers.edited];
+    const none = this.beyondClasses
+      ? OF_CLASSES
+      : this.callOf(at.layer, Infinity) !== facts || !facts.channels
+      ? "not worked out in a page for this layer"
+      : "";
+    const part = none ? { order: null, none } : await this.running.ablate(answer, facts);
+    told(answer === this.answers.edited ? part : null);
   }
 
   value() {
@@ -689,15 +610,8 @@ export class NetworkSource {
   // Another input
 
   /**
-   * A picture of any size: it goes through the model's transform.
-   * @param kept Whether what was before can be brought back.
-   */
-  show(picture: Rgb, kept: boolean = true) {
-    this.use(this.inputOf(picture), kept);
-  }
-
-  /**
-   * A picture that is still read: where one that was asked for later is shown already, that stays.
+   * A picture of any size that is still read: where one that was asked for later is shown already,
+   * that stays.
    */
   async read(reading: Promise<Rgb>) {
     this.given += 1;
@@ -705,7 +619,7 @@ export class NetworkSource {
     try {
       const picture = await reading;
       if (own < this.taken) return;
-      this.show(picture);
+      this.use(this.inputOf(picture), true);
       this.taken = own;
     } catch (error) {
       if (own > this.taken) throw error;
@@ -718,6 +632,7 @@ export class NetworkSource {
     this.taken = this.given;
   }
 
+  /** @param kept Whether the input before can be brought back. */
   use(input: Input, kept: boolean) {
     if (kept) this.past = [...this.past.slice(-30), this.input];
     this.input = input;
@@ -820,12 +735,18 @@ function drawnOutput(
   return { classes: { shape, values: classes } };
 }
 
-/** The mean of maps that stand one behind the other. */
-function meanOver(maps: Float32Array, count: number) {
-  const size = maps.length / count;
-  const mean = new Float64Array(size);
-  for (let i = 0; i < maps.length; i++) mean[i % size] = mean[i % size] + maps[i];
-  return Float32Array.from(mean, (sum) => sum / count);
+const less = (a: Float32Array, b: Float32Array) => a.map((value, i) => value - b[i]);
+
+/** A layer's mean over channels, small, as levels between its own ends. */
+function levelsOf(tensor: Tensor, facts: CallFacts, depth?: number) {
+  const maps = arranged(tensor, facts, depth);
+  const [count, height, width] = flatShape(facts.shape);
+  const sums = new Float64Array(height * width);
+  for (let i = 0; i < maps.length; i++) sums[i % sums.length] += maps[i];
+  const mean = Float32Array.from(sums, (sum) => sum / count);
+  const factor = Math.ceil(Math.max(height, width) / MAP_SIDE);
+  const small = averaged(mean, height, width, factor).values;
+  return toLevels(small, rangeOf(small, false, "single"));
 }
 
 function sameFeeds(a: Record<string, Tensor>, b: Record<string, Tensor>) {
@@ -837,11 +758,11 @@ function sameFeeds(a: Record<string, Tensor>, b: Record<string, Tensor>) {
   });
 }
 
-/** A layer's output as maps, one behind the other. */
-function arranged({ values }: Tensor, { offset, strides, shape }: CallFacts, depth: number) {
+/** A layer's output as maps, one behind the other; of volumes the slice at a depth. */
+function arranged({ values }: Tensor, { offset, strides, shape }: CallFacts, depth: number = 0) {
   const [count, height, width] = flatShape(shape);
   const volume = shape.length === 4;
-  const start = offset + (volume ? depth * strides[1] : 0);
+  const start = offset + (volume ? Math.min(depth, shape[1] - 1) * strides[1] : 0);
   const [along, down, right] = [
     strides[0] ?? 0,
     shape.length > 2 ? (strides.at(-2) ?? 0) : 0,

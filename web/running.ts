@@ -6,6 +6,7 @@ import { descending } from "./measures.ts";
 import type { Answer, Tensor } from "./runner.ts";
 import type { CallFacts, NetworkSource } from "./network.ts";
 import type { Part } from "./ablation.tsx";
+import type { Numbers } from "./layer.ts";
 import type { Heat } from "./source.ts";
 
 /** The pixels below a window of zeros, which moves over the picture. */
@@ -19,6 +20,12 @@ interface Job {
   drops: number[];
   turn: number;
   stopped: string;
+}
+
+/** What the score loses without each channel of a layer, and the channels by it. */
+export interface Scores {
+  drops: Numbers;
+  order: Numbers;
 }
 
 const ABLATION_PART = 250; // milliseconds of a part of the order by ablation
@@ -140,36 +147,33 @@ export class Running {
     setText(this.button, job.stopped ? "go on" : "stop");
   }
 
-  /** What the score loses without each channel, in parts. */
-  async ablate(
-    answer: Answer,
-    facts: CallFacts,
-    told: (part: Part) => void,
-    known: (drops: Float32Array, order: Uint32Array) => void,
-  ) {
+  /** What the score loses without each channel: some of them at a time. */
+  async ablate(answer: Answer, { name, start, channels }: CallFacts): Promise<Part> {
+    const { feeds, made } = answer;
     const state: { whole: number | null; drops: number[] } = answer.once(
-      `ablation ${facts.name}`,
+      `some drops ${name}`,
       () => ({ whole: null, drops: [] }),
     );
+    const { drops } = state;
     const end = performance.now() + ABLATION_PART;
     try {
-      state.whole ??= await this.score(answer.feeds);
-      while (state.drops.length < facts.channels && performance.now() < end) {
-        const values = answer.feeds.scales.values.slice();
-        values[facts.start + state.drops.length] = 0;
+      const whole = state.whole ??= await this.score(feeds);
+      while (drops.length < channels && performance.now() < end) {
+        const values = feeds.scales.values.slice();
+        values[start + drops.length] = 0;
         const scales = { shape: [values.length], values };
-        state.drops.push(state.whole - (await this.score({ ...answer.feeds, scales })));
+        drops.push(whole - (await this.score({ ...feeds, scales })));
       }
     } catch (error) {
-      return told({ share: 0, order: null, none: (error as Error).message });
+      return { order: null, none: (error as Error).message };
     }
-    if (state.drops.length < facts.channels) {
-      return told({ share: state.drops.length / facts.channels, order: null, none: "" });
-    }
-    const drops = Float32Array.from(state.drops);
-    const order = Uint32Array.from(descending(drops));
-    known(drops, order);
-    return told({ share: 1, order, none: "" });
+    if (drops.length < channels) return { share: drops.length / channels, order: null };
+    const values = Float32Array.from(drops);
+    const order = descending(values);
+    const shape = [channels];
+    const scores: Scores = { drops: { shape, values }, order: { shape, values: order } };
+    made.set(`score drops ${name}`, scores);
+    return { share: 1, order };
   }
 }
 

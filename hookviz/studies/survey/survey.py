@@ -516,7 +516,7 @@ def _levels(
 def channel_of(
     survey: Survey, key: Key, channel: int, side: int, most: int, whole: bool
 ) -> dict[str, Any]:
-    """Return a channel as `web/survey.ts` reads it."""
+    """Return a channel as `web/survey.tsx` reads it."""
     layer = survey[key]
     pieces = survey.patches(key, channel, most)
     return {
