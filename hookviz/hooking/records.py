@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..tables import Row, Tabular, counted, megabytes, number, plain
 from .arguments import check_number
 from .select import close_names
-from .tensors import count_nonzero
+from .tensors import as_real, count_nonzero
 from .transforms import without_wrappers
 
 
@@ -45,12 +45,7 @@ class Statistics:
 
 def statistics(tensor: Tensor) -> Statistics:
     """Return statistics of all values of a tensor, of any shape and dtype."""
-    values = tensor.detach()
-    values = values.dequantize() if values.is_quantized else values.to_dense()
-    if values.is_complex():
-        values = values.abs()
-    # Half precision would overflow in the sums.
-    values = values.flatten().to(torch.float64 if values.dtype == torch.float64 else torch.float32)
+    values = as_real(tensor).flatten()
     size, nan = values.numel(), math.nan
     zeros = (size - int(count_nonzero(values))) / max(size, 1)
     nans = infs = 0

@@ -121,6 +121,40 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor if exact else tensor.float()
 
 
+def as_real(tensor: Tensor) -> Tensor:
+    """Return the values of a tensor as float32, or float64 where that is needed to hold them.
+
+    Half precision becomes float32, since its sums overflow; integers of 32 and 64 bits become
+    float64; booleans are 0 and 1; complex numbers are replaced by their absolute values; quantized
+    and sparse tensors are expanded.
+
+    Raises
+    ------
+    TypeError
+        The tensor has no values (on the meta device), or is nested.
+    """
+    values = tensor.detach()
+    if values.is_meta or values.is_nested:
+        kind = "meta" if values.is_meta else "nested"
+        raise TypeError(f"A {kind} tensor has no statistics: give one that holds its values.")
+    if values.is_quantized:
+        values = values.dequantize()
+    elif values.layout is not torch.strided:
+        values = values.to_dense()
+    if values.is_complex():
+        # abs() of half-precision complex numbers is not implemented on every device.
+        values = (values if values.dtype != torch.complex32 else values.to(torch.complex64)).abs()
+    if values.dtype in (torch.float32, torch.float64):
+        return values
+    large = values.dtype in (torch.int32, torch.int64)
+    return values.to(wide(values.device) if large else torch.float32)
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """Return the most precise floating-point type of a device."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def on_cpu(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Move tensors to the CPU together: each transfer waits until an accelerator is idle.
 

@@ -10,7 +10,7 @@ Everything runs on the device of the tensors. Sums are float64, except on device
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -18,41 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..hooking.tensors import count_nonzero
-
-
-def as_real(tensor: Tensor) -> Tensor:
-    """Return the values of a tensor as float32, or float64 where that is needed to hold them.
-
-    Half precision becomes float32, since its sums overflow; integers of 32 and 64 bits become
-    float64; booleans are 0 and 1; complex numbers are replaced by their absolute values; quantized
-    and sparse tensors are expanded.
-
-    Raises
-    ------
-    TypeError
-        The tensor has no values (on the meta device), or is nested.
-    """
-    values = tensor.detach()
-    if values.is_meta or values.is_nested:
-        kind = "meta" if values.is_meta else "nested"
-        raise TypeError(f"A {kind} tensor has no statistics: give one that holds its values.")
-    if values.is_quantized:
-        values = values.dequantize()
-    elif values.layout is not torch.strided:
-        values = values.to_dense()
-    if values.is_complex():
-        # abs() of half-precision complex numbers is not implemented on every device.
-        values = (values if values.dtype != torch.complex32 else values.to(torch.complex64)).abs()
-    if values.dtype in (torch.float32, torch.float64):
-        return values
-    large = values.dtype in (torch.int32, torch.int64)
-    return values.to(wide(values.device) if large else torch.float32)
-
-
-def wide(device: torch.device) -> torch.dtype:
-    """Return the most precise floating-point type of a device."""
-    return torch.float32 if device.type == "mps" else torch.float64
+from ..hooking.tensors import count_nonzero, wide
 
 
 class Moments(NamedTuple):
@@ -76,11 +42,6 @@ class Moments(NamedTuple):
     @classmethod
     def of(cls, values: Tensor) -> Moments:
         """Return the moments along the last dimension of real values, see `as_real`."""
-        if not values.shape[-1]:
-            shape, device = values.shape[:-1], values.device
-            counts = torch.zeros(shape, dtype=torch.int64, device=device)
-            sums = torch.zeros(shape, dtype=wide(device), device=device)
-            return cls(counts, sums, sums, counts, counts, counts)
         return cls.of_reduced(values, *in_blocks(values, *REDUCTIONS))
 
     @classmethod
@@ -88,21 +49,14 @@ class Moments(NamedTuple):
         """Return the moments of values for which `REDUCTIONS` have returned the other arguments."""
         size, dtype = values.shape[-1], wide(values.device)
         total, raw = total.to(dtype), norm.to(dtype).square()
-        moments = cls.of_sums(size, total, raw, nonzero)
+        mean, none = total / max(size, 1), torch.zeros_like(nonzero)
+        moments = cls(none + size, mean, raw - total * mean, size - nonzero, none, none.clone())
         doubtful = ~(are_exact(size, total, raw, values.dtype) | (nonzero == 0))
         if bool(doubtful.any()):
             careful = cls._of_any(values[doubtful])
             for tensor, exact in zip(moments, careful, strict=True):
                 tensor[doubtful] = exact
         return moments
-
-    @classmethod
-    def of_sums(cls, size: int | Tensor, total: Tensor, raw: Tensor, nonzero: Tensor) -> Moments:
-        """Return the moments of finite values from their sum, their sum of squares and counts."""
-        mean = total / size
-        zeros = size - nonzero
-        nothing = torch.zeros_like(zeros)
-        return cls(zeros + nonzero, mean, raw - total * mean, zeros, nothing, nothing.clone())
 
     @classmethod
     def _of_any(cls, values: Tensor) -> Moments:
@@ -116,15 +70,6 @@ class Moments(NamedTuple):
         infs = values.shape[-1] - count - nans
         return cls(count, mean, deviation.square().sum(-1), zeros, nans, infs)
 
-    def each(self, function: Callable[[Tensor], Tensor]) -> Moments:
-        """Apply a function, such as an indexing, to each tensor."""
-        return Moments(*map(function, self))
-
-    @classmethod
-    def stacked(cls, parts: Sequence[Moments]) -> Moments:
-        """Stack moments of one shape along a new first dimension."""
-        return cls(*map(torch.stack, zip(*parts, strict=True)))
-
     def merged(self, dim: int = 0) -> Moments:
         """Return the moments of the union of the sets along a dimension."""
         count = self.count.sum(dim)
@@ -136,7 +81,7 @@ class Moments(NamedTuple):
         )
 
     def __add__(self, other: Moments) -> Moments:  # type: ignore[override]
-        return Moments.stacked([self, other]).merged()
+        return Moments(*map(torch.stack, zip(self, other, strict=True))).merged()
 
     @property
     def size(self) -> Tensor:
@@ -167,7 +112,7 @@ _AT_ONCE = 1 << 18
 
 def in_blocks(values: Tensor, *reductions: Callable[[Tensor], Tensor]) -> list[Tensor]:
     """Return several reductions along the last dimension, each with one value for a row."""
-    rows = values.reshape(-1, values.shape[-1])
+    rows = values.reshape(math.prod(values.shape[:-1]), values.shape[-1])
     step = max(1, len(rows))
     if values.device.type == "cpu" and values.numel() >= 8 * _AT_ONCE:
         # Otherwise each reduction would read all values from memory: three times slower.
@@ -187,34 +132,20 @@ def are_exact(size: int, total: Any, raw: Any, dtype: torch.dtype) -> Any:
     return (squares > 0.01 * raw) & (raw >= limits.tiny / limits.eps)
 
 
-class Extremes(NamedTuple):
-    """The least and largest finite value; Inf and −Inf if there is none.
+def extremes_of(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the least and the largest finite value along the last dimension, which is not empty.
 
-    >>> import torch
-    >>> found = Extremes.of(torch.tensor([[1.0, -3.0, float("inf")]]))
-    >>> found.low, found.high
+    Inf and −Inf if there is none.
+
+    >>> extremes_of(torch.tensor([[1.0, -3.0, float("inf")]]))
     (tensor([-3.]), tensor([1.]))
     """
-
-    low: Tensor
-    high: Tensor
-
-    @classmethod
-    def of(cls, values: Tensor) -> Extremes:
-        """Return the extremes along the last dimension of real values, which is not empty."""
-        low, high = values.amin(-1), values.amax(-1)
-        if not bool((low.isfinite() & high.isfinite()).all()):
-            finite = values.isfinite()
-            low = values.where(finite, math.inf).amin(-1)
-            high = values.where(finite, -math.inf).amax(-1)
-        return cls(low, high)
-
-    def merged(self, dim: int = 0) -> Extremes:
-        """Return the extremes of the union of the sets along a dimension."""
-        return Extremes(self.low.amin(dim), self.high.amax(dim))
-
-    def __add__(self, other: Extremes) -> Extremes:  # type: ignore[override]
-        return Extremes(self.low.minimum(other.low), self.high.maximum(other.high))
+    low, high = values.amin(-1), values.amax(-1)
+    if not bool((low.isfinite() & high.isfinite()).all()):
+        finite = values.isfinite()
+        low = values.where(finite, math.inf).amin(-1)
+        high = values.where(finite, -math.inf).amax(-1)
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -267,30 +198,10 @@ class LogBins:
         """Return the bin of each real value, int64."""
         # Sign, exponent and the first bits of the mantissa determine the bin. A table lookup is
         # several times faster than torch.bucketize.
-        shift, table = self._lookup(values.device)
+        shift, table = _table(self, values.device)
         leading = (values.float().view(torch.int32) >> shift) + len(table) // 2
         bins = table.index_select(0, leading.flatten()).view(leading.shape)
         return bins.masked_fill(values.isnan(), self.size - 1)
-
-    def _lookup(self, device: torch.device) -> tuple[int, Tensor]:
-        """Return by how many bits a float32 is shifted, and the bin for each result."""
-        shift = 23 - self.parts.bit_length() + 1
-        return shift, _table(self, shift, device)
-
-    def histogram(self, values: Tensor) -> Tensor:
-        """Count the values of each bin along the last dimension, ``(..., size)`` in int64."""
-        shape, flat = values.shape[:-1], values.reshape(-1, values.shape[-1])
-        rows, (shift, table) = len(flat), self._lookup(values.device)
-        # Counting the leading bits is several times faster than looking up the bin of each value,
-        # and bincount is deterministic on every device, which scatter_add_ is not.
-        leading = (flat.float().view(torch.int32) >> shift) + len(table) // 2
-        leading += torch.arange(rows, device=flat.device, dtype=torch.int32)[:, None] * len(table)
-        bits = leading.flatten().bincount(minlength=rows * len(table)).view(rows, len(table))
-        counts = bits.new_zeros(rows, self.size).index_add_(1, table, bits)
-        if bool(counts[:, [0, -2]].any()):  # NaN has the exponent of the infinities
-            special = [flat == -math.inf, flat == math.inf, flat.isnan()]
-            counts[:, [0, -2, -1]] = torch.stack([each.sum(1) for each in special], 1)
-        return counts.view(*shape, self.size)
 
     def quantile(self, counts: Tensor, q: float) -> Tensor:
         """Return the value below which a fraction ``q`` of the finite values lies.
@@ -314,8 +225,8 @@ class LogBins:
         --------
         >>> import torch
         >>> bins = LogBins(-24, 24, 4)
-        >>> values = torch.arange(1.0, 101.0)
-        >>> round(float(bins.quantile(bins.histogram(values), 0.5)), 1)
+        >>> counts = bins.index(torch.arange(1.0, 101.0)).bincount(minlength=bins.size)
+        >>> round(float(bins.quantile(counts, 0.5)), 1)
         51.0
         """
         dtype = wide(counts.device)
@@ -327,99 +238,69 @@ class LogBins:
         inside = finite.gather(-1, bin)
         before = below.gather(-1, bin) - inside
         part = ((target - before) / inside.clamp(min=1)).clamp(0, 1)
-        ends = torch.tensor(_ends(self), dtype=dtype, device=counts.device)
-        low, high = ends[0, bin], ends[1, bin]
+        edges = [0.0, *self.edges()[1:]]
+        both = [*(-edge for edge in reversed(edges)), *edges]
+        ends = torch.tensor(both, dtype=dtype, device=counts.device)
+        low, high = ends[bin], ends[bin + 1]
         return (low + part * (high - low))[..., 0].where(total > 0, math.nan)
 
 
 @cache
-def _table(bins: LogBins, shift: int, device: torch.device) -> Tensor:
-    """Return the bin for each value of a float32's leading bits; negative numbers come first."""
-    half = 1 << (31 - shift)
+def _table(bins: LogBins, device: torch.device) -> tuple[int, Tensor]:
+    """Return by how many bits a float32 is shifted, and the bin for each result.
+
+    Negative numbers come first.
+    """
+    shift = 23 - bins.parts.bit_length() + 1
     inner = [2.0**-126, *bins.edges()[1:-1], math.inf]
-    least = (torch.arange(half, dtype=torch.int32) << shift).view(torch.float32)
+    least = (torch.arange(1 << (31 - shift), dtype=torch.int32) << shift).view(torch.float32)
     least = least.masked_fill(least.isnan(), math.inf)
     size = torch.bucketize(least, torch.tensor(inner), right=True)
     zero = bins.count + 1
-    return torch.cat([zero - size, zero + size]).to(device)
-
-
-@cache
-def _ends(bins: LogBins) -> list[list[float]]:
-    """Return the lower and the upper ends of the finite bins."""
-    edges = [0.0, *bins.edges()[1:]]
-    minus = [-edge for edge in reversed(edges)]
-    return [[*minus[:-1], 0.0, *edges[:-1]], [*minus[1:], 0.0, *edges[1:]]]
+    return shift, torch.cat([zero - size, zero + size]).to(device)
 
 
 NONE = torch.iinfo(torch.int64).max
 """The index of missing entries, if there are fewer than k values."""
 
 
-@dataclass(eq=False)
-class TopK:
+class TopK(NamedTuple):
     """The k largest values of each row, in descending order; equal values by index.
 
     −Inf does not count as a value.
 
-    Attributes
-    ----------
-    values : torch.Tensor
-        ``(rows, k)``; missing entries are −Inf.
-    indices : torch.Tensor
-        ``(rows, k)`` in int64; missing entries are ``NONE``.
-    more : dict of str to torch.Tensor
-        Further data for each value, ``(rows, k, ...)``; missing entries are undefined.
-
     Examples
     --------
     >>> import torch
-    >>> top = TopK.of(torch.tensor([[3.0, 5.0, 3.0]]), torch.tensor([7, 8, 6]), 2)
+    >>> values, nothing = torch.tensor([[3.0, 5.0, 3.0]]), torch.zeros(1, 3)
+    >>> top = TopK.of(values, torch.tensor([7, 8, 6]), nothing, nothing, 2)
     >>> top.values, top.indices
     (tensor([[5., 3.]]), tensor([[8, 6]]))
     """
 
-    values: Tensor
-    indices: Tensor
-    more: dict[str, Tensor]
+    values: Tensor  #: ``(rows, k)``; missing entries are −Inf
+    indices: Tensor  #: ``(rows, k)`` in int64; missing entries are ``NONE``
+    positions: Tensor  #: of each value in its map, ``(rows, k, D)``; undefined for missing entries
+    labels: Tensor  #: ``(rows, k)``; undefined for missing entries
 
     @classmethod
-    def of(cls, values: Tensor, indices: Tensor, k: int, **more: Tensor) -> TopK:
+    def of(cls, values: Tensor, indices: Tensor, positions: Tensor, labels: Tensor, k: int) -> TopK:
         """Return the largest of ``values (rows, n)`` without NaN, whose indices are ``(n,)``."""
         missing = max(0, k - values.shape[1])
-        by_index = indices.argsort()
-        # A stable sort: equal values stay in the order of their indices.
-        order = values[:, by_index].argsort(dim=1, descending=True, stable=True)
-        largest = cls(values, indices.expand(values.shape), more).each(
-            lambda tensor: _taken(tensor, by_index[order[:, :k]])
-        )
-        largest.indices.masked_fill_(largest.values == -math.inf, NONE)
-        return cls(
-            _padded(largest.values, missing, -math.inf),
-            _padded(largest.indices, missing, NONE),
-            {name: _padded(tensor, missing, 0) for name, tensor in largest.more.items()},
-        )
+        indices = indices.expand(values.shape).masked_fill(values == -math.inf, NONE)
+        tensors = zip((values, indices, positions, labels), (-math.inf, NONE, 0, 0), strict=True)
+        return cls(*(_padded(tensor, missing, blank) for tensor, blank in tensors))._largest(k)
 
-    def __add__(self, other: TopK) -> TopK:
-        pairs = zip(self._tensors(), other._tensors(), strict=True)
-        values, indices, *more = (torch.cat(pair, 1) for pair in pairs)
-        both = TopK(values, indices, dict(zip(self.more, more, strict=True)))
+    def __add__(self, other: TopK) -> TopK:  # type: ignore[override]
+        both = TopK(*(torch.cat(pair, 1) for pair in zip(self, other, strict=True)))
         return both._largest(self.values.shape[1])
-
-    def each(self, function: Callable[[Tensor], Tensor]) -> TopK:
-        """Apply a function to each tensor."""
-        values, indices, *more = map(function, self._tensors())
-        return TopK(values, indices, dict(zip(self.more, more, strict=True)))
-
-    def _tensors(self) -> list[Tensor]:
-        return [self.values, self.indices, *self.more.values()]
 
     def _largest(self, k: int) -> TopK:
         # Two stable sorts: the second one leaves equal values in the order of their indices.
         order = self.indices.argsort(dim=1, stable=True)
         values = self.values.gather(1, order)
         order = order.gather(1, values.argsort(dim=1, descending=True, stable=True)[:, :k])
-        return self.each(lambda tensor: _taken(tensor, order))
+        return TopK(*(_taken(tensor, order) for tensor in self))
 
 
 def _taken(tensor: Tensor, order: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from ..draw.colours import to_numpy
 from ..hooking.maps import as_maps
 from ..hooking.records import FeatureCache, LayerRecord
 from ..hooking.tensors import at_least_float32
-from ..run.statistics import Extremes, Moments
+from ..run.statistics import Moments, extremes_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,17 +113,17 @@ def layer_view(
 def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
     """Compute statistics of every map of ``(C, H, W)``; NaN where a map has no finite value."""
     values = torch.from_numpy(maps.reshape(len(maps), -1))
-    moments, extremes = Moments.of(values), Extremes.of(values)
+    moments, (low, high) = Moments.of(values), extremes_of(values)
     unknown = moments.count == 0
     norm = moments.norm
     if not norm.isfinite().all():  # squares overflow long before their root does
-        most = torch.maximum(-extremes.low, extremes.high).clamp(min=1)
+        most = torch.maximum(-low, high).clamp(min=1)
         norm = most * Moments.of(values / most[:, None]).norm
-    known = (extremes.low, extremes.high, moments.mean, norm)
-    low, high, mean, length = (each.masked_fill(unknown, torch.nan).numpy() for each in known)
+    known = (low, high, moments.mean, norm)
+    least, largest, mean, length = (each.masked_fill(unknown, torch.nan).numpy() for each in known)
     zeros = (moments.zeros / values.shape[1]).numpy()
     nans, infs = moments.nans.numpy(), moments.infs.numpy()
-    return ChannelStatistics(low, high, mean, zeros, length, nans, infs, values.shape[1])
+    return ChannelStatistics(least, largest, mean, zeros, length, nans, infs, values.shape[1])
 
 
 SCORE_DROP, SIMILARITY = "score drop", "similarity"

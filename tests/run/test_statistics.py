@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookviz.hooking.tensors import count_nonzero
-from hookviz.run.statistics import NONE, Extremes, LogBins, Moments, TopK, as_real
+from hookviz.hooking.tensors import as_real, count_nonzero
+from hookviz.run.statistics import NONE, LogBins, Moments, TopK, extremes_of
 
 SPECIAL = [0.0, -0.0, math.nan, math.inf, -math.inf, 1e-30, 3e38, 2.0**-60, 1.0]
 NUMBERS = st.one_of(
@@ -58,27 +58,24 @@ def test_merged_moments_equal_those_of_all_values(case, random):
 def test_moments_of_large_maps_equal_those_of_each_row():
     values = torch.randn(30, 80_000) + 3
     values[3, ::7], values[5, 9] = 0, math.nan
-    rows = [Moments.of(row[None]).each(lambda tensor: tensor[0]) for row in values]
-    for found, wanted in zip(Moments.of(values), Moments.stacked(rows), strict=True):
+    rows = zip(*map(Moments.of, values), strict=True)
+    for found, wanted in zip(Moments.of(values), map(torch.stack, rows), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0)
 
 
 @settings(deadline=None)
 @given(split_values())
-def test_merged_extremes_equal_those_of_all_values(case):
-    values, cuts = case
-    merged = reduce(add, map(Extremes.of, parts_of(values, cuts)))
-    known = values[values.isfinite()]
+def test_extremes_are_those_of_the_finite_values(case):
+    known = case[0][case[0].isfinite()]
     ends = (known.min(), known.max()) if len(known) else (math.inf, -math.inf)
-    assert (float(merged.low), float(merged.high)) == (float(ends[0]), float(ends[1]))
+    assert [*map(float, extremes_of(case[0]))] == [*map(float, ends)]
 
 
 @settings(deadline=None)
 @given(split_values(), st.floats(0, 1))
-def test_merged_histograms_give_quantiles_within_a_bin(case, q):
-    values, cuts = case
-    counts = sum(map(BINS.histogram, parts_of(values, cuts)))
-    assert torch.equal(counts, BINS.histogram(values))
+def test_histograms_give_quantiles_within_a_bin(case, q):
+    values, _ = case
+    counts = BINS.index(values).bincount(minlength=BINS.size)
     assert int(counts[-1]) == int(values.isnan().sum())
     assert int(counts[0]) == int((values == -math.inf).sum())
     assert int(counts[-2]) == int((values == math.inf).sum())
@@ -101,19 +98,20 @@ def test_top_k_does_not_depend_on_the_order_of_parts(values, k, random):
     indices = list(range(len(values)))
     random.shuffle(indices)
     expected = sorted((-v, i) for v, i in zip(values, indices, strict=True) if v > -math.inf)[:k]
-    tensors = torch.tensor(values)[None], torch.tensor(indices)
+    table, numbers = torch.tensor(values)[None], torch.tensor(indices)
     cut = random.randrange(len(values) + 1)
-    first, last = slice(cut), slice(cut, None)
-    marks = {"marks": torch.tensor(indices)[None] * 2}
-    one, two = (
-        TopK.of(tensors[0][:, part], tensors[1][part], k, marks=marks["marks"][:, part])
-        for part in (first, last)
-    )
-    for top in (TopK.of(*tensors, k, **marks), one + two, two + one):
+
+    def top_of(part):
+        found, marks = table[:, part], numbers[None, part] * 2
+        return TopK.of(found, numbers[part], marks[..., None], marks, k)
+
+    one, two = top_of(slice(cut)), top_of(slice(cut, None))
+    for top in (top_of(slice(None)), one + two, two + one):
         listed = list(zip(top.values[0].tolist(), top.indices[0].tolist(), strict=True))
         missing = [(-math.inf, NONE)] * (k - len(expected))
         assert listed == [(-v, i) for v, i in expected] + missing
-        assert top.more["marks"][0, : len(expected)].tolist() == [2 * i for _, i in expected]
+        for marks in (top.labels[0], top.positions[0, :, 0]):
+            assert marks[: len(expected)].tolist() == [2 * i for _, i in expected]
 
 
 @pytest.mark.parametrize("width", [1, 7, (1 << 18) + 3])

@@ -89,7 +89,7 @@ def assert_same(one, two):
     for a, b in zip(one.layers.values(), two.layers.values(), strict=True):
         assert a.shape == b.shape
         assert torch.equal(a.histogram, b.histogram) and torch.equal(a.first_nan, b.first_nan)
-        for x, y in zip(a.top._tensors(), b.top._tensors(), strict=True):
+        for x, y in zip(a.top, b.top, strict=True):
             assert torch.equal(x, y)
         for name in ("count", "zeros", "nans", "infs"):
             assert torch.equal(getattr(a.moments, name), getattr(b.moments, name))

@@ -113,7 +113,7 @@ class LayerSurvey(Tabular):
         self._check(channel)
         count = None if count is None else whole_number("count", count)
         top = self.statistics.top
-        columns = (top.indices, top.values, top.more["positions"])
+        columns = (top.indices, top.values, top.positions)
         rows = zip(*(column[channel, :count].tolist() for column in columns), strict=True)
         known = [(i, value, tuple(position)) for i, value, position in rows if i != NONE]
         return [TopInput(*row, self.box(row[2])) for row in known]

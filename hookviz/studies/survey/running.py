@@ -124,7 +124,6 @@ class LayerStatistics:
         """Return the statistics of a batch."""
         top = batch.top.T + 0.0  # −0 becomes 0: both are one value in a ranking
         positions = torch.stack(torch.unravel_index(batch.places.T, batch.shape or (1,)), -1).int()
-        ranked = {"positions": positions, "labels": labels.expand(top.shape)}
         starts = torch.arange(len(top), device=top.device)[:, None] * BINS.size
         bins = (BINS.index(batch.sampled) + starts).flatten()
         histogram = torch.zeros(len(top), BINS.size, dtype=torch.int32, device=top.device)
@@ -132,7 +131,7 @@ class LayerStatistics:
         with_nan = indices[:, None].where(batch.moments.nans > 0, NONE)
         return cls(
             batch.shape,
-            TopK.of(top, indices, k, **ranked),
+            TopK.of(top, indices, positions, labels.expand(top.shape), k),
             batch.moments.merged(),
             histogram,
             with_nan.amin(0),
@@ -144,7 +143,7 @@ class LayerStatistics:
     @property
     def labels(self) -> Tensor:
         """Classes of the top inputs, ``(C, k)``; −1 where there is none."""
-        return self.top.more["labels"].where(self.top.indices != NONE, -1)
+        return self.top.labels.where(self.top.indices != NONE, -1)
 
     def __add__(self, other: LayerStatistics) -> LayerStatistics:
         return LayerStatistics(
@@ -157,14 +156,12 @@ class LayerStatistics:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors, by their names in a survey's file."""
-        top = {"values": self.top.values, "indices": self.top.indices, **self.top.more}
         own = {"histogram": self.histogram, "first_nan": self.first_nan}
-        return top | self.moments._asdict() | own
+        return self.top._asdict() | self.moments._asdict() | own
 
     @classmethod
     def of_tensors(cls, shape: tuple[int, ...], tensors: dict[str, Tensor]) -> LayerStatistics:
         """Return the statistics that consist of these tensors."""
-        more = {name: tensors[name] for name in ("positions", "labels")}
-        top = TopK(tensors["values"], tensors["indices"], more)
+        top = TopK(*(tensors[name] for name in TopK._fields))
         moments = Moments(*(tensors[name] for name in Moments._fields))
         return cls(shape, top, moments, tensors["histogram"], tensors["first_nan"])

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...hooking.tensors import count_nonzero, on_cpu
-from ...run.statistics import Extremes, LogBins, Moments, are_exact, as_real, wide
+from ...hooking.tensors import as_real, count_nonzero, on_cpu, wide
+from ...run.statistics import LogBins, Moments, are_exact
 
 STATISTICS = ("mean", "std", "min", "max", "zeros", "nans", "infs", "count")
 """Statistics of a layer's activations, or of the gradients that reach it. NaN and Inf enter the
@@ -110,12 +110,13 @@ def merged(groups: Sequence[Sequence[TensorSums]], scales: Sequence[float]) -> S
     table = torch.tensor(_NOTHING, dtype=torch.float64).repeat(len(groups), int(index.max()) + 1, 1)
     size = torch.tensor(lengths, dtype=torch.float64)
     table[group, index] = torch.cat([size[:, None], torch.stack(numbers)], 1)
-    moments, minus, extremes = _moments(*table.unbind(-1))
-    moments, minus, extremes = moments.merged(1), minus.sum(1), extremes.merged(1)
+    *columns, low, high = table.unbind(-1)
+    moments, minus = _moments(*columns)
+    moments, minus = moments.merged(1), minus.sum(1)
     whole, scale = moments.size, torch.tensor(scales, dtype=torch.float64)
     scaled = [
         each.where(moments.count > 0, math.nan) / scale
-        for each in (moments.mean, moments.std, *extremes)
+        for each in (moments.mean, moments.std, low.amin(1), high.amax(1))
     ]
     counts = [moments.zeros / whole, moments.nans, moments.infs, whole]
     statistics = torch.stack([*scaled, *counts], 1).masked_fill(whole[:, None] == 0, math.nan)
@@ -144,16 +145,14 @@ def _moments(
     nans: Tensor,
     plus: Tensor,
     minus: Tensor,
-    low: Tensor,
-    high: Tensor,
-) -> tuple[Moments, Tensor, Extremes]:
-    """Return the moments of the finite values, the number of −Inf, and the extremes."""
+) -> tuple[Moments, Tensor]:
+    """Return the moments of the finite values, and the number of −Inf."""
     others = nans + plus + minus
     count = size - others
     own = size * mean / count.clamp(min=1)
     squares = variance * size - count * (own - mean).square() - others * mean.square()
     zeros = count - nonzero
-    return Moments(count, own, squares, zeros, nans, plus + minus), minus, Extremes(low, high)
+    return Moments(count, own, squares, zeros, nans, plus + minus), minus
 
 
 def _channel_means(
