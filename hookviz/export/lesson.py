@@ -102,7 +102,8 @@ class Step:
             raise ValueError("The target is not an answer: a page has the gradient of one only.")
         if self.kind == "number" and not math.isfinite(self.answer):
             raise ValueError(f"answer={self.answer} cannot be written: give a finite number.")
-        if self.choices and self.kind != "open" and not {*self._texts()} & {*self.choices}:
+        texts = self.accepted() if self.kind == "text" else []
+        if self.choices and self.kind != "open" and not {*texts} & {*self.choices}:
             raise ValueError(
                 f"answer={self.answer!r} is not one of choices={list(self.choices)!r}."
             )
@@ -117,9 +118,8 @@ class Step:
             return "view"
         if isinstance(answer, (int, float)) and not isinstance(answer, bool):
             return "number"
-        texts = [answer] if isinstance(answer, str) else answer
-        several = list(texts) if isinstance(texts, (list, tuple, set)) else []
-        if several and all(isinstance(text, str) for text in several):
+        texts = answer if isinstance(answer, (list, tuple, set)) else [answer]
+        if texts and all(isinstance(text, str) for text in texts):
             return "text"
         raise TypeError(
             f"answer={answer!r} cannot be checked: give a dict of settings, a number, a text, a "
@@ -159,7 +159,7 @@ class Step:
     def accepted(self) -> Any:
         """Return the right answers as JSON: texts, or a list of values for each setting."""
         if self.kind == "text":
-            return self._texts()
+            return [self.answer] if isinstance(self.answer, str) else [*self.answer]
         if self.kind != "view":
             return plain(self.answer)
         found = {}
@@ -169,11 +169,6 @@ class Step:
                 several = all(isinstance(item, (list, tuple)) for item in value)
             found[name] = plain([*value] if several else [value])
         return found
-
-    def _texts(self) -> list[str]:
-        if self.kind not in ("text", "open"):
-            return []
-        return [self.answer] if isinstance(self.answer, str) else [*(self.answer or ())]
 
 
 def _folded(text: Any) -> str:

@@ -124,7 +124,7 @@ def write_page(
     begun.ask(steps)
     blocks: dict[str, PageBlock] = {}
     maps: list[MapsPart] = []
-    heats: dict[str, np.ndarray] = {}
+    heats: dict[str, np.ndarray | None] = {}
     places: list[Settings] = []
     for place, name in enumerate(names):
         here = for_layer(view, layer=name)
@@ -133,7 +133,7 @@ def write_page(
         _add_picture(here, blocks[f"layer-{place}"][0], blocks)
         maps += own
         for method in heatmaps:
-            heats |= _heatmap(here.with_settings(heatmap=method), f"{method} {place}")
+            heats[f"{method} {place}"] = heatmap_of(here.with_settings(heatmap=method))
         places.append(here.settings)
         on_progress(0.6 * (place + 1) / len(names))
     heats |= _other_classes(view, places, run, facts["predictions"])
@@ -269,16 +269,15 @@ def begin_page(
     computes : bool
         True if the page runs its network, and so has all classes.
     """
-    changes: dict[str, Any] = {"order": "index"} if view.settings.order == SCORE_DROP else {}
-    view = view.with_settings(**changes) if changes else view
+    if view.settings.order == SCORE_DROP:
+        view = view.with_settings(order="index")
     view = view if view.settings.layer in names else fitted(view.with_settings(layer=names[0]))
     facts: dict[str, Any] = {**model_payload(view, classes=computes), "run": 1}
     facts["layers"] = [dict(layer) for layer in facts["layers"] if layer["name"] in names]
-    without = {name for name in facts["choices"]["heatmap"] if name not in heatmaps}
-    left_out = {"order": {SCORE_DROP}, "heatmap": without}
-    facts["choices"] = facts["choices"] | {
-        name: [each for each in facts["choices"][name] if each not in without]
-        for name, without in left_out.items()
+    choices = facts["choices"]
+    facts["choices"] = choices | {
+        "order": [name for name in choices["order"] if name != SCORE_DROP],
+        "heatmap": [name for name in choices["heatmap"] if name in heatmaps],
     }
     picture = picture_payload(view)
     still = html.data_url(still_png(build_frame(view)))
@@ -372,19 +371,19 @@ def page_map(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list[Pac
 
 def _other_classes(
     view: View, places: Sequence[Settings], run: Callable[[Target], Run], predictions: list[dict]
-) -> dict[str, np.ndarray]:
+) -> dict[str, np.ndarray | None]:
     """Return all layers' Grad-CAM for each other class of the predictions."""
     if not view.run.scored or view.difference:  # its other side has one target
         return {}
     shown = target_number(view)
     others = [each["number"] for each in predictions if each["number"] != shown]
-    found: dict[str, np.ndarray] = {}
+    found: dict[str, np.ndarray | None] = {}
     with closing(_runs(view, others, run, places)) as runs:
         for number, other in zip(others, runs, strict=True):
             there = view.with_run(other)
             for place, settings in enumerate(places):
                 here = there.with_settings(settings, target=number, heatmap="gradcam")
-                found |= _heatmap(here, f"gradcam {number} {place}")
+                found[f"gradcam {number} {place}"] = heatmap_of(here)
     return found
 
 
@@ -400,20 +399,16 @@ def _runs(
         yield from map(run, targets)
 
 
-def _heatmap(view: View, said: str) -> dict[str, np.ndarray]:
-    """Return a view's heatmap by its name in the page; an empty dict if it has none."""
-    values = heatmap_of(view)
-    return {} if values is None else {said: values}
-
-
-def _packed_heatmaps(heats: dict[str, np.ndarray], factor: int) -> list[Packed]:
+def _packed_heatmaps(heats: dict[str, np.ndarray | None], factor: int) -> list[Packed]:
     """Return heatmaps in 252 levels; those larger than `FINE` are averaged by a factor."""
     packed: list[Packed] = []
-    for said, values in heats.items():
+    for name, values in heats.items():
+        if values is None:
+            continue
         values = averaged(values[None], factor if max(values.shape) > FINE else 1)
         _, low, high = heat_colours(values[0]) or ("", 0.0, 1.0)
         ends = np.array([low], np.float32), np.array([high], np.float32)
-        range_of, levels = quantize(said, values, *ends, smooth=True)
+        range_of, levels = quantize(name, values, *ends, smooth=True)
         levels[0]["shape"] = list(values.shape[1:])
         packed += [range_of, levels]
     return packed

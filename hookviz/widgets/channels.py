@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import ipywidgets as widgets
 
@@ -18,7 +16,7 @@ from ..studies.survey.layer import Key, channel_words, key_words
 from ..studies.survey.survey import NO_PICTURES, SHOWN, Start, Survey, shown_layers, write_page
 from ..studies.trace.events import Event
 from ..studies.trace.trace import write_page as write_trace
-from .lifecycle import LiveWidget, close_earlier, register
+from .lifecycle import LiveWidget
 
 STILL = 3
 """The number of channels in the still picture."""
@@ -46,7 +44,6 @@ class Page(LiveWidget):
     def __init__(
         self, write: Callable[[float], str], alt: str, still: Callable[[], bytes] | None = None
     ) -> None:
-        close_earlier()
         super().__init__()
         self._write: Callable[[float], str] | None = write
         self._words, self._still = alt, still
@@ -57,7 +54,6 @@ class Page(LiveWidget):
             raise
         self.children = (widgets.HTML(frame),)
         self.add_class(ROOT_CLASS)
-        register(self)
 
     def _alt(self) -> str:
         return self._words
@@ -65,13 +61,8 @@ class Page(LiveWidget):
     def _page(self, max_bytes: float) -> str | None:
         return None if self._write is None else self._write(max_bytes)
 
-    def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the description and the still picture, for places without a kernel."""
-        data, metadata = super()._output()
-        if self._still is None:
-            return data, metadata
-        png = base64.b64encode(self._still()).decode()
-        return data | {"image/png": png}, {"image/png": {"alt": self._words}}
+    def _png(self) -> bytes | None:
+        return self._still and self._still()
 
     def close(self) -> None:
         """Release the page and its widgets; may be called twice."""

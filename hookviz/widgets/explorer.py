@@ -47,7 +47,7 @@ from ..view.written import at_written
 from .below import TopInputs
 from .canvas import Canvas
 from .gallery import Gallery, Given, sample_of, with_sample
-from .lifecycle import close_earlier, close_tree, register
+from .lifecycle import close_tree
 from .plain import PlainFace
 from .requests import handle
 from .results import ViewResults
@@ -181,7 +181,6 @@ class Explorer(ViewResults):
         beside: Session | None = None,
         **settings: Any,
     ) -> None:
-        close_earlier()  # first, so that memory never holds both
         super().__init__()
         self._run: RunSession | None = run
         self._beside, self._given = beside, given  # `beside`: the session of the original run
@@ -195,7 +194,6 @@ class Explorer(ViewResults):
         except BaseException:
             self.close()
             raise
-        register(self)
 
     def _begin(
         self, session: Session, target: Target, settings: dict[str, Any], face: FaceName | None

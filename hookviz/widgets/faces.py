@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -145,10 +144,8 @@ class FacedWidget(SettingsWidget):
     def _alt(self) -> str:
         return self.frame.description
 
-    def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return this view in words, and a picture for places without a kernel."""
-        alt, png = self._alt(), base64.b64encode(self._still_png(self.frame)).decode()
-        return {"text/plain": alt, "image/png": png}, {"image/png": {"alt": alt}}
+    def _png(self) -> bytes:
+        return self._still_png(self.frame)
 
     def _still_png(self, frame: Frame) -> bytes:
         """Return a frame's still picture, composed once."""

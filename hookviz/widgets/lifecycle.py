@@ -13,6 +13,7 @@ kernel of its own.
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -50,10 +51,7 @@ def in_front_end(widget: widgets.Widget) -> bool:
 
 
 class LiveWidget(widgets.VBox):
-    """A widget that is closed when the cell that made it runs again.
-
-    Call `close_earlier` before making one, and `register` when it is ready.
-    """
+    """A widget that is closed when the cell that made it runs again."""
 
     closed = True  # until __init__
     _connected = False
@@ -61,6 +59,7 @@ class LiveWidget(widgets.VBox):
     _canvas: Any = None  # the anywidget that draws it, if any
 
     def __init__(self) -> None:
+        replace_earlier(self)  # first, so that memory never holds both
         super().__init__()
         self.closed = False
         # Without a kernel, comms of ipywidgets 7 were never open.
@@ -75,9 +74,17 @@ class LiveWidget(widgets.VBox):
         """Return a description of one line, without drawing a picture."""
         return "shown in a notebook"
 
+    def _png(self) -> bytes | None:
+        """Return a picture for places without a kernel; None if there is none."""
+        return None
+
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the output for places without a kernel, and its metadata."""
-        return {"text/plain": self._alt()}, {}
+        alt, png = self._alt(), self._png()
+        if png is None:
+            return {"text/plain": alt}, {}
+        picture = base64.b64encode(png).decode()
+        return {"text/plain": alt, "image/png": picture}, {"image/png": {"alt": alt}}
 
     def _page(self, max_bytes: float) -> str | None:
         """Return a page that needs no widgets; None if there is none."""
@@ -181,25 +188,23 @@ def running_cell() -> tuple[str, str] | None:
     return (cell, header["msg_id"]) if cell else None
 
 
-def close_earlier() -> None:
-    """Close widgets that earlier runs of the running cell made, unless displayed elsewhere."""
-    for widget in living():  # marimo disconnects a cell's widgets before it runs again
-        if isinstance(widget, LiveWidget) and widget.disconnected:
-            widget.close()
-    here = running_cell()
-    if here and here[0] in _latest and _latest[here[0]].run != here[1]:
-        for widget in list(_latest.pop(here[0]).widgets):
-            widget.closed_message = AGAIN.format(type(widget).__name__.lower())
-            widget.close()
+def replace_earlier(widget: LiveWidget) -> None:
+    """Register a new widget with the running cell, and close those that it takes the place of.
 
-
-def register(widget: LiveWidget) -> None:
-    """Register the widget with the running cell, which made it."""
+    These are the ones that an earlier run of the cell made, unless they are displayed elsewhere.
+    """
+    for other in living():  # marimo disconnects a cell's widgets before it runs again
+        if isinstance(other, LiveWidget) and other.disconnected:
+            other.close()
     if (here := running_cell()) is None:
         return
     cell, run = here
-    if cell not in _latest or _latest[cell].run != run:
+    before = _latest.get(cell)
+    if before is None or before.run != run:
         _latest[cell] = _CellRun(run, WeakSet())
+        for other in list(before.widgets) if before else ():
+            other.closed_message = AGAIN.format(type(other).__name__.lower())
+            other.close()
     _latest[cell].widgets.add(widget)
 
 

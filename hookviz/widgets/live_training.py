@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import time
 from typing import Any
@@ -17,7 +16,7 @@ from ..draw.figures import small_png
 from ..draw.html import ROOT_CLASS
 from ..studies.watch.strips import bytes_of, facts_of
 from ..studies.watch.training import Training
-from .lifecycle import LiveWidget, close_earlier, close_tree, register
+from .lifecycle import LiveWidget, close_tree
 
 
 class StepsCanvas(anywidget.AnyWidget):
@@ -84,7 +83,6 @@ class LiveTraining(LiveWidget):
     closed_message = "This view of a training is closed: call its show() again."
 
     def __init__(self, training: Training) -> None:
-        close_earlier()
         super().__init__()
         self._training = training
         self._next, self._pushed = 0.0, -1
@@ -95,7 +93,6 @@ class LiveTraining(LiveWidget):
             self._canvas = StepsCanvas(training)
             self._canvas.observe(self._take_place, "alive")
         self.push(now=True)
-        register(self)
         if shell := get_ipython():
             shell.events.register("post_run_cell", self._cell_ran)
 
@@ -140,17 +137,11 @@ class LiveTraining(LiveWidget):
     def _alt(self) -> str:
         return self._training.title
 
-    def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the title, and a picture for places without a kernel."""
-        text = self._alt()
-        if not self._training.steps:
-            return {"text/plain": text}, {}
-        png = base64.b64encode(small_png(self._training.figure())).decode()
-        return {"text/plain": text, "image/png": png}, {"image/png": {"alt": text}}
+    def _png(self) -> bytes | None:
+        return small_png(self._training.figure()) if self._training.steps else None
 
     def _page(self, max_bytes: float) -> str | None:
-        steps = len(self._training.steps)
-        return self._training.to_html(max_bytes=max_bytes) if steps else None
+        return self._training.to_html(max_bytes=max_bytes) if self._training.steps else None
 
     def close(self) -> None:
         """Release all its widgets; the training goes on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import replace
 from typing import Any
 
@@ -188,7 +187,5 @@ class SideBySide(Explorer):
         figure.suptitle(no_formula(self.layer), fontsize="medium")
         return figure
 
-    def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the difference in words, and a picture for places without a kernel."""
-        alt, png = self._alt(), base64.b64encode(small_png(self.figure())).decode()
-        return {"text/plain": alt, "image/png": png}, {"image/png": {"alt": alt}}
+    def _png(self) -> bytes:
+        return small_png(self.figure())

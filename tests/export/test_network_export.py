@@ -327,7 +327,8 @@ def test_the_refusal_names_the_operation_that_cannot_be_exported():
     with pytest.raises(NetworkError, match=r"float32, and Small has values of torch\.float64"):
         ran(Small().eval().double(), torch.randn(1, 3, 16, 16).double())
     with pytest.raises(ValueError, match=r"precision='int4' is not one of"):
-        ran(Small().eval(), torch.randn(1, 3, 16, 16), precision="int4")
+        explorer = hookviz.explore(Small().eval(), torch.randn(1, 3, 16, 16))
+        explorer.to_html(network=True, precision="int4")
 
 
 def test_the_forward_is_exported_if_only_the_backward_cannot_be():

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from io import StringIO
 from itertools import compress
 from operator import not_
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -24,12 +24,12 @@ from torch import Tensor
 from ...hooking.interrupts import Block, uninterrupted
 from ...run.output import Output
 from ...run.session import Run, Session
-from ...run.target import Target, class_index
+from ...run.target import Target, sample_scores
 from ...studies.compare.difference import TensorDifference, difference
 from .traced import NetworkError, NetworkLayer, TracedNetwork, operation_in, trace_network
 
 Precision = Literal["float32", "float16", "int8"]
-PRECISIONS: tuple[Precision, ...] = ("float32", "float16", "int8")
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 NEEDED = "onnx", "onnxscript", "onnxruntime"
 OPSET = 18
 
@@ -79,19 +79,17 @@ class ExportedNetwork:
     note: str = ""
 
 
-def check_precision(precision: str) -> Precision:
-    """Return a known precision; raise ``ValueError`` for any other.
+def check_precision(precision: str) -> None:
+    """Raise ``ValueError`` for an unknown precision.
 
     >>> check_precision("float8")
     Traceback (most recent call last):
     ...
     ValueError: precision='float8' is not one of 'float32', 'float16', 'int8'.
     """
-    for each in PRECISIONS:
-        if each == precision:
-            return each
-    known = ", ".join(map(repr, PRECISIONS))
-    raise ValueError(f"precision={precision!r} is not one of {known}.")
+    if precision not in PRECISIONS:
+        known = ", ".join(map(repr, PRECISIONS))
+        raise ValueError(f"precision={precision!r} is not one of {known}.")
 
 
 def check_installed() -> None:
@@ -144,7 +142,6 @@ def export_network(
         onnx, onnxscript or onnxruntime is missing.
     """
     check_installed()
-    check_precision(precision)
     options: dict[str, Any] = {"sample": sample, "target": target, "answers": answers}
     note = ""
     try:
@@ -347,16 +344,12 @@ def target_weights(session: Session, run: Run, sample: int, target: Target) -> n
     if run.logits is None or callable(target):
         return None
     target = target[sample] if isinstance(target, list) else target
-    logits = run.logits[sample : sample + 1]
-    weights = torch.zeros_like(logits)
+    logits = run.logits[sample : sample + 1].detach().clone()
     if target is None:
-        weights[0, int(logits.argmax())] = 1
-        return weights.cpu().numpy()
-    classes: Any = target if isinstance(target, tuple) else (target,)
-    first, *others = (class_index(each, logits.shape[1], session.class_names) for each in classes)
-    weights[0, first] += 1
-    for each in others:
-        weights[0, each] -= 1 / len(others)
+        target = int(logits.argmax())  # of several equally large ones, a gradient has shares
+    with torch.enable_grad():
+        score = sample_scores(logits.requires_grad_(), target, session.class_names)
+        (weights,) = torch.autograd.grad(score, logits)
     return weights.cpu().numpy()
 
 
