@@ -25,7 +25,6 @@ import { positionIn, State } from "./state.ts";
 import { followTheme } from "./theme.ts";
 import { Tools } from "./tools.tsx";
 import { pointed, valueOf } from "./tooltip.ts";
-import { Weights } from "./weights.tsx";
 import { Why } from "./why.tsx";
 import type { Settings } from "./messages.d.ts";
 import type { Bar } from "./colourbar.tsx";
@@ -66,7 +65,6 @@ export class App {
   heatmaps: Heatmaps;
   tools: Tools;
   why: Why;
-  weights: Weights;
   network: NetworkMap;
   card: Card;
   ablation: Ablation;
@@ -113,7 +111,6 @@ export class App {
     this.output = new Output(this);
     this.tools = new Tools(this);
     this.why = new Why(this);
-    this.weights = new Weights(this);
     this.network = new NetworkMap(this);
     this.card = new Card(this);
     this.ablation = new Ablation(this);
@@ -165,7 +162,7 @@ export class App {
     const { source, state } = this;
     if (opened) source.retry?.();
     for (const name of [closed, opened]) {
-      if (name === "why") this.why.toggled(name === opened);
+      if (name === "why") this.why.toggled();
       if (name === "map") this.network.toggled(name === opened);
     }
     if (closed === "edit") this.pictures?.brush.stop();

@@ -88,10 +88,7 @@ export function Slider({ label, count, position, words, onMove, ...attributes }:
   position: number;
   words: string;
   onMove: (position: number) => void;
-  title?: string;
-  class?: string;
-  hidden?: boolean;
-}) {
+} & Pick<JSX.IntrinsicElements["input"], "title" | "class" | "hidden" | "onPointerMove">) {
   return (
     <input
       type="range"

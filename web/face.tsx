@@ -297,7 +297,7 @@ function drawersOf(app: App): Drawer[] {
       name: "weights",
       label: "Weights",
       title: "the kernels of this layer",
-      content: (isOpen) => isOpen && <WeightsPanel weights={app.weights} />,
+      content: (isOpen) => isOpen && <WeightsPanel app={app} />,
     },
     {
       name: "map",

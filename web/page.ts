@@ -16,7 +16,6 @@ import type {
   HeatAt,
   NetworkGraph,
   Picture,
-  Reason,
   ReasonQuestion,
   Refused,
 } from "./source.ts";
@@ -29,7 +28,6 @@ class PageSource {
   known: Map<string, unknown> = new Map();
   pending: Set<string> = new Set();
   link = false;
-  reasons: Map<string, Reason<ReasonQuestion["ask"]>> = new Map();
 
   constructor(public facts: Facts) {
   }
@@ -117,12 +115,8 @@ class PageSource {
   why<Asked extends ReasonQuestion>(question: Asked) {
     const held = this.reasonsHeld;
     if (!held) return null;
-    const key = JSON.stringify(question);
     const layer = this.facts.layers[this.place("layer" in question ? (question.layer ?? "") : "")];
-    const found = (this.reasons.get(key) as Reason<Asked["ask"]> | undefined) ??
-      answered(question, held, layer?.map ?? []);
-    this.reasons.set(key, found);
-    return found;
+    return answered(question, held, layer?.map ?? []);
   }
 
   /** Whether answers about values, or kernels, are in the page. */

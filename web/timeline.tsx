@@ -1,10 +1,9 @@
 // Events in a row, a tick for each, taller for a deeper module; a click or a drag goes there.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Canvas } from "./controls.tsx";
+import { Canvas, Slider } from "./controls.tsx";
 import { shareOf } from "./dom.ts";
 import { contextOf } from "./levels.ts";
-import type { JSX } from "preact";
 
 const WIDEST = 18; // pixels that a tick and its gap take at most
 const FAINT = 0.16; // opacity of the events that a filter leaves out
@@ -20,7 +19,10 @@ interface Events {
   found: number[];
 }
 
-/** A slider over events; `onGo` gets the index of the event under the pointer. */
+/**
+ * A slider over events, whose knob is as wide as a tick; `onGo` gets the index of the event under
+ * the pointer.
+ */
 export function Timeline({ ticks, found, at, isDark, words, onGo }: Events & {
   at: number;
   isDark: boolean;
@@ -30,49 +32,37 @@ export function Timeline({ ticks, found, at, isDark, words, onGo }: Events & {
 }) {
   const root = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(0);
-  const [isHeld, setHeld] = useState(false);
-  const [pointed, setPointed] = useState<number | null>(null);
+  const [pointed, setPointed] = useState(0);
   useLayoutEffect(() => {
     const follow = new ResizeObserver(() => setWidth(root.current!.clientWidth));
     follow.observe(root.current!);
     return () => follow.disconnect();
   }, []);
-  const last = ticks.length - 1;
-  const under = (event: JSX.TargetedPointerEvent<HTMLElement>) =>
-    Math.min(Math.max(Math.floor(shareOf(event, event.currentTarget).x * ticks.length), 0), last);
+  const count = ticks.length;
   return (
     <div
       ref={root}
       class="hv-timeline"
-      style={{ maxWidth: `${WIDEST * ticks.length}px` }}
-      role="slider"
-      tabIndex={0}
-      title={pointed === null ? undefined : words(pointed)}
-      aria-label="event"
-      aria-valuemin={0}
-      aria-valuemax={last}
-      aria-valuenow={at}
-      aria-valuetext={words(at)}
-      onPointerDown={(event) => {
-        if (event.button) return;
-        event.currentTarget.setPointerCapture(event.pointerId);
-        setHeld(true);
-        onGo(under(event));
-      }}
-      onPointerMove={(event) => (isHeld ? onGo : setPointed)(under(event))}
-      onPointerUp={() => setHeld(false)}
-      onPointerCancel={() => setHeld(false)}
+      style={{ maxWidth: `${WIDEST * count}px`, "--count": count }}
     >
       <Canvas
         aria-hidden="true"
         paint={(canvas) => drawTicks(canvas, { ticks, found })}
         deps={[found, width, isDark]}
       />
-      <div
-        class="hv-now"
-        style={{ left: `${(100 * (at + 0.5)) / ticks.length}%` }}
-        aria-hidden="true"
+      <Slider
+        label="event"
+        title={words(pointed)}
+        count={count}
+        position={at}
+        words={words(at)}
+        onMove={onGo}
+        onPointerMove={(event) => {
+          const { x } = shareOf(event, event.currentTarget);
+          setPointed(Math.min(Math.max(Math.floor(x * count), 0), count - 1));
+        }}
       />
+      <div class="hv-now" style={{ left: `${(100 * (at + 0.5)) / count}%` }} aria-hidden="true" />
     </div>
   );
 }

@@ -8,7 +8,6 @@ import { COLOURS, fromBase64, MINUS_INF, paint, paletteOf } from "./levels.ts";
 import { ModuleTree } from "./moduleTree.tsx";
 import { followTheme, isDark } from "./theme.ts";
 import { Timeline } from "./timeline.tsx";
-import type { Tick } from "./timeline.tsx";
 
 const SPEEDS = ["1", "2.5", "5", "10", "25"]; // events a second
 const AT_FIRST = "2.5";
@@ -25,6 +24,8 @@ interface EventPicture {
 }
 
 interface TraceEvent {
+  /** Set here. */
+  side: "forward" | "backward" | "unfired";
   index: number;
   kind: string;
   module: number;
@@ -62,9 +63,7 @@ class Trace {
   speed = AT_FIRST;
   timer = 0;
   found: number[] = []; // the events that pass the filters
-  ticks: Tick[];
   received: Map<string, string>;
-  back: Set<string>;
   isDark = false; // the page, when it was drawn last
 
   constructor(
@@ -74,8 +73,9 @@ class Trace {
     public pictures: Levels[],
   ) {
     this.received = new Map(facts.kinds.map(([kind, what]) => [kind, what]));
-    this.back = new Set(facts.kinds.filter(([, , back]) => back).map(([kind]) => kind));
-    this.ticks = events.map((event) => ({ depth: event.depth, side: this.side(event) }));
+    for (const event of events) {
+      event.side = event.fired ? this.direction(event) : "unfired";
+    }
     root.classList.add("hv-trace");
     root.replaceChildren();
     const keys = {
@@ -86,15 +86,17 @@ class Trace {
       " ": () => this.turn(),
     };
     listenToKeys(document, keys, (target, key) => {
-      if (target.closest("input, select")) return "";
+      if (target.closest("select, input[type=search]")) return "";
       return key === " " && target.closest("button") ? "" : key;
     });
     followTheme(() => this.draw());
     this.filter({});
   }
 
-  side({ fired, kind }: TraceEvent) {
-    return !fired ? "unfired" : this.back.has(kind) ? "backward" : "forward";
+  direction({ kind }: TraceEvent) {
+    return this.facts.kinds.some(([name, , back]) => name === kind && back)
+      ? "backward"
+      : "forward";
   }
 
   moduleName(event: TraceEvent) {
@@ -106,7 +108,7 @@ class Trace {
   }
 
   get firstBackward() {
-    return this.found.find((place) => this.ticks[place].side === "backward");
+    return this.found.find((place) => this.events[place].side === "backward");
   }
 
   /** Keep the events of the chosen kind whose module contains every typed word. */
@@ -177,7 +179,7 @@ class Trace {
 }
 
 function TraceView({ trace }: { trace: Trace }) {
-  const { facts, events, found, ticks } = trace;
+  const { facts, events, found } = trace;
   const event = events[trace.at];
   const name = trace.moduleName(event);
   const describe = (place: number) => {
@@ -193,7 +195,7 @@ function TraceView({ trace }: { trace: Trace }) {
       {facts.note && <p class="hv-dim">{facts.note}</p>}
       <Tools trace={trace} />
       <Timeline
-        ticks={ticks}
+        ticks={events}
         found={found}
         at={trace.at}
         isDark={trace.isDark}
@@ -205,13 +207,13 @@ function TraceView({ trace }: { trace: Trace }) {
         <ModuleTree
           modules={facts.tree}
           lit={event.module}
-          side={trace.back.has(event.kind) ? "backward" : "forward"}
+          side={trace.direction(event)}
           enabled={new Set(found.map((place) => events[place].module))}
           onPick={(module) => trace.goToModule(module)}
         />
         <div class="hv-event">
           <div class="hv-line">
-            <span class="hv-chip hv-kind" data-side={ticks[trace.at].side}>{event.kind}</span>
+            <span class="hv-chip hv-kind" data-side={event.side}>{event.kind}</span>
             <h3 class="hv-name" title={name}>{name}</h3>
             <span class="hv-dim">{facts.tree[event.module][1]}</span>
           </div>
@@ -278,9 +280,9 @@ function Tools({ trace }: { trace: Trace }) {
 
 const SIDES = { forward: "forward", backward: "backward", unfired: "did not fire" };
 
-function Legend({ trace: { ticks, found } }: { trace: Trace }) {
-  const used = new Set<string>(ticks.map(({ side }) => side));
-  const [count, total] = [found.length, ticks.length];
+function Legend({ trace: { events, found } }: { trace: Trace }) {
+  const used = new Set<string>(events.map(({ side }) => side));
+  const [count, total] = [found.length, events.length];
   return (
     <div class="hv-dim hv-legend-of-ticks">
       {Object.entries(SIDES).filter(([side]) => used.has(side)).map(([side, words]) => (

@@ -15,6 +15,9 @@ export interface HeldAnswers {
 
 const NEEDS = "This needs the notebook: ";
 
+/** What was answered, by question: the same object each time. */
+const answers: WeakMap<HeldAnswers, Map<string, Reason<ReasonQuestion["ask"]>>> = new WeakMap();
+
 /**
  * Find the answer to a question among those of a page.
  * @param size Height and width of the map in which a place is chosen.
@@ -24,7 +27,11 @@ export function answered<Asked extends ReasonQuestion>(
   held: HeldAnswers,
   size: number[],
 ): Reason<Asked["ask"]> {
-  return answer(question, held, size) as Reason<Asked["ask"]>;
+  const known = answers.get(held) ?? new Map();
+  const key = JSON.stringify(question);
+  if (!known.has(key)) known.set(key, answer(question, held, size));
+  answers.set(held, known);
+  return known.get(key);
 }
 
 function answer(

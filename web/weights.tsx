@@ -1,57 +1,32 @@
 // The kernels of the shown layer: in colour, as slices by input channel, or the row of a class.
 
+import { useMemo, useRef, useState } from "preact/hooks";
 import { Canvas, Toggle } from "./controls.tsx";
 import { put, rangeOf } from "./levels.ts";
 import { short } from "./numbers.ts";
 import { Bar, Picture, Value } from "./why.tsx";
 import type { App } from "./app.ts";
-import type { JSX } from "preact";
 import type { Numeric } from "./layer.ts";
-import type { Reasons } from "./source.ts";
+import type { Reasons, Refused } from "./source.ts";
 
 type Found = Omit<Reasons["weights"], "kind"> & { kind: "colour" | "slices" | "row" };
 
-/** What the drawer asks; it follows the shown layer, channel and position while it is open. */
-export class Weights {
-  latest: { key: string; answer: JSX.Element | string } | null = null;
-  excited = ""; // the channel and layer for which pictures were requested
-
-  constructor(public app: App) {}
-
-  /** The kernels, or the reason why there are none; the previous ones until the next are here. */
-  answer(): JSX.Element | string | undefined {
-    const { at, source, facts, colours } = this.app;
-    const { layer, call, channel, sample, depth, place } = at;
-    const question = { ask: "weights" as const, layer, call, channel, sample, depth, place };
-    const found = source.why?.(question);
-    const key = `${JSON.stringify(question)} ${facts.run} ${colours.dark}`;
-    if (found && this.latest?.key !== key) {
-      this.latest = {
-        key,
-        answer: found.none ?? <Kernels app={this.app} found={found as Found} />,
-      };
-    }
-    return this.latest?.answer;
-  }
-
-  get channel() {
-    const { layer, channel } = this.app.at;
-    return `${channel} ${layer}`;
-  }
-
-  excite() {
-    this.excited = this.channel;
-    this.app.source.retry?.();
-    this.app.schedule();
-  }
-}
-
-export function WeightsPanel({ weights }: { weights: Weights }) {
-  const answer = weights.answer();
+/** The kernels of the shown layer, or the reason why there are none; the previous ones until the next are here. */
+export function WeightsPanel({ app }: { app: App }) {
+  const { layer, call, channel, sample, depth, place } = app.at;
+  const latest = useRef<Found | Refused>();
+  const found = app.source.why?.({ ask: "weights", layer, call, channel, sample, depth, place });
+  latest.current = (found as Found | Refused | null) ?? latest.current;
+  const shown = latest.current;
+  const kernels = useMemo(
+    () => shown && shown.none === undefined ? <Kernels app={app} found={shown} /> : null,
+    [shown, app.colours.dark],
+  );
   return (
     <div class="hv-weights-panel">
-      {typeof answer === "string" ? <div class="hv-why-sum">{answer}</div> : answer}
-      {weights.app.source.live && <Exciting weights={weights} />}
+      {shown?.none && <div class="hv-why-sum">{shown.none}</div>}
+      {kernels}
+      {app.source.live && <Exciting app={app} />}
     </div>
   );
 }
@@ -77,19 +52,21 @@ function Kernels({ app, found }: { app: App; found: Found }) {
 }
 
 /** Pictures that excite the channel, once they were requested. */
-function Exciting({ weights }: { weights: Weights }) {
-  const { at, source } = weights.app;
-  const isWanted = weights.excited === weights.channel;
-  const { layer, channel } = at;
-  const question = { ask: "feature" as const, layer, channel };
-  const found = isWanted ? source.why?.(question) : null;
+function Exciting({ app }: { app: App }) {
+  const { at: { layer, channel }, source } = app;
+  const [excited, setExcited] = useState(""); // the channel and layer for which they were requested
+  const isWanted = excited === `${channel} ${layer}`;
+  const found = isWanted ? source.why?.({ ask: "feature", layer, channel }) : null;
   const made = found && found.none === undefined ? found : null;
   const working = isWanted && !found ? "making pictures; interrupt the kernel to stop" : "";
   return (
     <>
       <Toggle
         title="pictures that excite the channel most, made by gradient ascent"
-        onClick={() => weights.excite()}
+        onClick={() => {
+          source.retry?.();
+          setExcited(`${channel} ${layer}`);
+        }}
       >
         what excites it?
       </Toggle>
@@ -161,7 +138,7 @@ function Row({ found: { channels, numbers } }: { found: Found }) {
         <div key={own} class="hv-kernel-bar">
           <span>{own}</span>
           <Bar value={Number(numbers[place])} most={most} />
-          <Value text={String(Number(numbers[place]))} value={Number(numbers[place])} />
+          <Value text={String(Number(numbers[place]))} />
         </div>
       ))}
     </>

@@ -1,9 +1,11 @@
 // Why a value is what it is: its bias and terms, and the way back to the pixels.
 
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Canvas, Toggle } from "./controls.tsx";
 import { paint, rangeOf, toLevels } from "./levels.ts";
 import { shareOf } from "./dom.ts";
 import { short } from "./numbers.ts";
+import { placeIn } from "./state.ts";
 import type { ComponentChildren, JSX } from "preact";
 import type { App } from "./app.ts";
 import type { Colours } from "./colours.ts";
@@ -14,6 +16,8 @@ import type { Values } from "./state.ts";
 
 type Answer = Reasons["why"];
 type WhyQuestion = ReasonQuestion & { ask: "why" };
+/** What is switched off: input channels of a number. */
+type Off = Omit<WithoutQuestion, "key" | "ask">;
 
 /** One number of the network: a position, or the place on the pictures, or a value of the output. */
 interface Spot extends Pick<Answer, "layer" | "call" | "channel" | "position"> {
@@ -29,22 +33,17 @@ export class Why {
   /** From the first value that was asked for, back towards the input. */
   trail: Spot[] = [];
   index = 0;
+  /** The view that the trail follows: another position in it begins a new one. */
   followed = "";
-  /** Input channels that are marked to be switched off. */
-  marked: Set<number> = new Set();
-  /** What was asked to be switched off. */
-  off: Omit<WithoutQuestion, "key"> | null = null;
-  timer = 0;
-  isLate = false;
-  cell = ""; // the product under the pointer
-  latest: { key: string; found: Answer; answer: JSX.Element } | null = null;
+  /** The terms that are shown until the next are here. */
+  latest: Answer | null = null;
+  isAwaited = false;
   /** Layer -> the largest height of a term's origins. */
   heights: Map<string, number> = new Map();
 
   constructor(public app: App) {}
 
-  toggled(open: boolean) {
-    if (!open) this.arrived();
+  toggled() {
     this.followed = "";
     this.app.schedule();
   }
@@ -81,8 +80,6 @@ export class Why {
 
   go(index: number) {
     this.index = index;
-    this.marked.clear();
-    this.off = null;
     this.app.schedule();
   }
 
@@ -97,10 +94,9 @@ export class Why {
     const facts = this.app.facts.layers.find(({ name }) => name === layer);
     if (!facts) return;
     const size = String(facts.size).split("×").map(Number);
-    const [high, wide] = size.length > 1 ? size.slice(-2) : [1, size[0]];
-    const [row, column] = position.length > 1 ? position.slice(-2) : [0, position[0] ?? 0];
-    if (!high || !wide || row === undefined || column === undefined) return;
-    const place: [number, number] = [(row + 0.5) / high, (column + 0.5) / wide];
+    const inMap = (sizes: number[], fill: number) => [fill, ...sizes].slice(-2);
+    const place = placeIn(inMap(position, 0), inMap(size, 1));
+    if (!place) return;
     this.followed = key({ ...this.app.at, layer, channel, place });
     this.app.goTo({ layer, channel, place });
   }
@@ -114,8 +110,6 @@ export class Why {
     const { layer, call, channel, place } = at;
     this.trail = [{ layer, call, channel, position: [], place }];
     this.index = 0;
-    this.marked.clear();
-    this.off = null;
   }
 
   get question(): WhyQuestion | null {
@@ -129,20 +123,6 @@ export class Why {
       ? { position: spot.position }
       : { place: spot.place };
     return { ask: "why", layer, call, channel, sample, depth: at.depth, ...where };
-  }
-
-  /** After half a second without an answer: what is done, and how it is stopped. */
-  wait() {
-    this.timer ||= setTimeout(() => {
-      this.isLate = true;
-      this.app.schedule();
-    }, HALF_A_SECOND);
-  }
-
-  arrived() {
-    clearTimeout(this.timer);
-    this.timer = 0;
-    this.isLate = false;
   }
 
   /** The terms, with those that the kernel has traced back so far: it does some at a time. */
@@ -165,33 +145,18 @@ export class Why {
   }
 
   /** The answer, or the reason why there is none; the previous one until the next is here. */
-  answer(): JSX.Element | string {
-    const { source, facts, colours } = this.app;
+  answer(): Answer | string {
     this.followPosition();
     const { question } = this;
-    if (!source.why) return "This needs the notebook: the page holds no answers.";
     if (!question) return "Click a value in the feature map, or begin from the prediction.";
     const found = this.found(question);
-    if (found) this.arrived();
-    else this.wait();
-    if (found?.none !== undefined) this.latest = null;
-    if (!found || found.none !== undefined) {
-      return this.latest?.answer ?? found?.none ?? "on its way …";
+    this.isAwaited = !found;
+    if (found?.none !== undefined) {
+      this.latest = null;
+      return found.none;
     }
-    this.trail[this.index].said = found;
-    const shown = found.terms.map(({ channel }) => channel); // others, once these are traced back
-    this.marked = new Set(shown.filter((channel) => this.marked.has(channel)));
-    const own = `${JSON.stringify(question)} ${facts.run}`;
-    const now = `${own} ${colours.dark} ${[...this.marked]}`;
-    if (this.latest?.found !== found || this.latest.key !== now) {
-      if (!this.latest?.key.startsWith(`${own} `)) {
-        this.cell = found.size.some((side) => side > 1)
-          ? "Point at a kernel or patch for each product."
-          : "";
-      }
-      this.latest = { key: now, found, answer: <Terms key={own} why={this} found={found} /> };
-    }
-    return this.latest.answer;
+    if (found) this.trail[this.index].said = this.latest = found;
+    return this.latest ?? "on its way …";
   }
 
   /** Leave space for the origins of all terms of a layer, so that none moves when they arrive. */
@@ -203,36 +168,9 @@ export class Why {
     rows.style.setProperty("--hv-from", `${high}px`);
   }
 
-  mark(channel: number, on: boolean) {
-    if (on) this.marked.add(channel);
-    else this.marked.delete(channel);
-    this.off = null;
-    this.app.schedule();
-  }
-
-  /** Ask for the value without the marked channels. */
-  test() {
-    const spot = this.trail[this.index]?.said;
-    if (!spot || !this.marked.size) return;
-    const { layer, call, channel, position, sample } = spot;
-    this.app.source.retry?.();
-    this.off = {
-      ask: "without",
-      layer,
-      call,
-      channel,
-      position,
-      sample,
-      channels: [...this.marked].sort((a, b) => a - b),
-      target: this.target,
-    };
-    this.app.schedule();
-  }
-
-  /** The value without the marked channels, in words. */
-  get tested() {
-    if (!this.off) return "";
-    const found = this.app.source.why?.(this.off) ?? null;
+  /** The value without some input channels, in words. */
+  tested(off: Off) {
+    const found = this.app.source.why?.({ ask: "without", ...off }) ?? null;
     if (!found) return "on its way …";
     if (typeof found.none === "string") return found.none;
     const score = typeof found.score === "string"
@@ -243,9 +181,7 @@ export class Why {
 }
 
 export function WhyPanel({ why }: { why: Why }) {
-  const { switches } = why.app.source;
   const answer = why.answer();
-  const isWords = typeof answer === "string";
   const { prediction } = why;
   return (
     <div class="hv-why">
@@ -259,18 +195,13 @@ export function WhyPanel({ why }: { why: Why }) {
           </Toggle>
         )}
       </div>
-      {isWords && <div class="hv-why-sum">{answer}</div>}
-      <span class="hv-why-working" hidden={!why.isLate}>
-        {switches ? WORKING : "working: the network runs"}
-      </span>
-      {!isWords && answer}
-      {!isWords && <div class="hv-why-cell hv-dim" aria-live="polite">{why.cell}</div>}
-      <div class="hv-line">
-        {!isWords && switches && why.marked.size > 0 && (
-          <Toggle onClick={() => why.test()}>switch these off</Toggle>
-        )}
-        <span>{isWords ? "" : why.tested}</span>
-      </div>
+      {typeof answer === "string" && <div class="hv-why-sum">{answer}</div>}
+      {why.isAwaited && (
+        <span class="hv-why-working">
+          {why.app.source.switches ? WORKING : "working: the network runs"}
+        </span>
+      )}
+      {typeof answer !== "string" && <Terms key={key(answer)} why={why} found={answer} />}
     </div>
   );
 }
@@ -293,9 +224,19 @@ function Step({ why, spot, place }: { why: Why; spot: Spot; place: number }) {
   );
 }
 
-/** The value as a sum, and a row for each term. */
+/** The value as a sum, a row for each term, and the value without those that are marked. */
 function Terms({ why, found }: { why: Why; found: Answer }) {
+  const { at, source } = why.app;
   const { bias, rest, others, constant, constants, terms } = found;
+  const [marks, setMarks] = useState<number[]>([]);
+  const [off, setOff] = useState<Off | null>(null);
+  const [cell, setCell] = useState(
+    found.size.some((side) => side > 1) ? "Point at a kernel or patch for each product." : "",
+  );
+  const rows = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    if (source.switches) why.keep(found.layer, rows.current!);
+  }, [found]);
   const sizes = [bias, rest, constant, ...terms.map(({ contribution }) => contribution)]
     .map((text) => Math.abs(number(text)));
   const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
@@ -309,22 +250,34 @@ function Terms({ why, found }: { why: Why; found: Answer }) {
     ...(taps > 1 ? ["kernel", "patch"] : ["weight", "input"]),
     "input from",
   ];
+  const mark = (channel: number) => {
+    const others = marks.filter((each) => each !== channel);
+    setMarks(others.length < marks.length ? others : [...marks, channel]);
+    setOff(null);
+  };
+  const test = () => {
+    source.retry?.();
+    const { layer, call, channel, position, sample } = found;
+    const channels = marks.toSorted((a, b) => a - b);
+    setOff({ layer, call, channel, position, sample, channels, target: why.target });
+  };
   return (
     <>
       <div class="hv-why-sum" title={found.value}>{sumOf(found)}</div>
-      <div class="hv-dim">{onwardOf(found, why.app.at.sample)}</div>
-      <div
-        class="hv-why-terms"
-        ref={(rows) => {
-          if (rows && why.app.source.switches) why.keep(found.layer, rows);
-        }}
-      >
+      <div class="hv-dim">{onwardOf(found, at.sample)}</div>
+      <div class="hv-why-terms" ref={rows}>
         <div class="hv-why-term hv-why-columns">
           {names.map((name, place) => <span key={place}>{name}</span>)}
         </div>
         <Plain name="bias" text={bias} most={most} />
         {terms.map((term, place) => (
-          <Term key={term.channel} why={why} found={found} term={term} place={place} most={most} />
+          <Term
+            key={term.channel}
+            {...{ why, found, term, place, most }}
+            isMarked={marks.includes(term.channel)}
+            onMark={() => mark(term.channel)}
+            onPoint={setCell}
+          />
         ))}
         {constants > 0 && (
           <Plain
@@ -335,6 +288,11 @@ function Terms({ why, found }: { why: Why; found: Answer }) {
           />
         )}
         {others > 0 && <Plain name={`${others} others`} text={rest} most={most} />}
+      </div>
+      <div class="hv-why-cell hv-dim" aria-live="polite">{cell}</div>
+      <div class="hv-line">
+        {marks.length > 0 && <Toggle onClick={test}>switch these off</Toggle>}
+        <span>{off && why.tested(off)}</span>
       </div>
     </>
   );
@@ -368,12 +326,16 @@ function onwardOf(found: Answer, sample: number) {
 
 const positionOf = (position: number[]) => position.length ? ` (${position.join(", ")})` : "";
 
-function Term({ why, found, term, place, most }: {
+function Term({ why, found, term, place, most, isMarked, onMark, onPoint }: {
   why: Why;
   found: Answer;
   term: WhyTerm;
   place: number;
   most: number;
+  isMarked: boolean;
+  onMark: () => void;
+  /** Gets the product under the pointer, in words. */
+  onPoint: (words: string) => void;
 }) {
   const { colours, source } = why.app;
   const { kernel, patch, maps } = found.arrays;
@@ -390,10 +352,8 @@ function Term({ why, found, term, place, most }: {
     const row = Math.min(Math.floor(y * tall), tall - 1);
     const column = Math.min(Math.floor(x * wide), wide - 1);
     const [one, two] = cells.map((values) => values[row * wide + column]);
-    why.cell = `channel ${term.channel}, tap (${row}, ${column}): kernel ${short(one)} × patch ${
-      short(two)
-    } = ${short(one * two)}`;
-    why.app.schedule();
+    const product = `kernel ${short(one)} × patch ${short(two)} = ${short(one * two)}`;
+    onPoint(`channel ${term.channel}, tap (${row}, ${column}): ${product}`);
   };
   const [from, to] = term.window;
   const share = (part: number, all: number) => `${(100 * part) / all}%`;
@@ -406,14 +366,14 @@ function Term({ why, found, term, place, most }: {
           <input
             type="checkbox"
             aria-label={`switch channel ${term.channel} off`}
-            checked={why.marked.has(term.channel)}
-            onChange={(event) => why.mark(term.channel, event.currentTarget.checked)}
+            checked={isMarked}
+            onChange={onMark}
           />
         )
         : <span />}
       <span>channel {term.channel}</span>
       <Bar value={number(term.contribution)} most={most} />
-      <Value text={term.contribution} value={number(term.contribution)} />
+      <Value text={term.contribution} />
       {whole
         ? (
           <Picture
@@ -435,7 +395,7 @@ function Term({ why, found, term, place, most }: {
         )
         : <span />}
       {cells.map((values, which) =>
-        taps === 1 ? <Value key={which} text={String(values[0])} value={values[0]} /> : (
+        taps === 1 ? <Value key={which} text={String(values[0])} /> : (
           <Picture
             key={which}
             colours={colours}
@@ -453,7 +413,7 @@ function Term({ why, found, term, place, most }: {
         {term.origins.map((origin, n) => <Origin key={n} why={why} origin={origin} />)}
         {isAwaited
           ? <span class="hv-why-awaited">on its way …</span>
-          : rest && <span class="hv-dim" title={REMAINDERS[term.kind ?? ""] ?? ""}>{rest}</span>}
+          : rest && <span class="hv-dim" title={REMAINDERS[term.kind ?? ""]?.[1]}>{rest}</span>}
       </span>
     </div>
   );
@@ -488,14 +448,14 @@ function Plain({ name, text, most, title }: {
       <span />
       <span title={title}>{name}</span>
       <Bar value={number(text)} most={most} />
-      <Value text={text} value={number(text)} />
+      <Value text={text} />
     </div>
   );
 }
 
 /** @param text All digits. */
-export function Value({ text, value }: { text: string; value: number }) {
-  return <span class="hv-why-number" title={text}>{short(value)}</span>;
+export function Value({ text }: { text: string }) {
+  return <span class="hv-why-number" title={text}>{short(number(text))}</span>;
 }
 
 /** To the right for a positive value, to the left for a negative one. */
@@ -542,14 +502,12 @@ export function Picture(
   );
 }
 
-function key(
-  { layer, call, channel, sample, place }: Pick<
-    Values,
-    "layer" | "call" | "channel" | "sample" | "place"
-  >,
-) {
-  return JSON.stringify([layer, call, channel, sample, place]);
-}
+/** What a number is, as text. */
+const key = (
+  { layer, call, channel, sample, ...where }:
+    & Pick<Values, "layer" | "call" | "channel" | "sample">
+    & { place?: Values["place"]; position?: number[] | null },
+) => JSON.stringify([layer, call, channel, sample, where.place, where.position]);
 
 /** @param text As Python writes a number. */
 function number(text: string) {
@@ -566,18 +524,14 @@ function plus(text: string) {
   return value < 0 ? short(value) : `+${short(value)}`;
 }
 
-/** What is left of an input beside the parts. */
-const REMAINDERS: Record<string, string> = {
-  constant: "biases and shifts: they come from no layer",
-  linearisation:
+/** What is left of an input beside the parts: in few words, and in full. */
+const REMAINDERS: Record<string, [words: string, title: string]> = {
+  constant: ["from biases", "biases and shifts: they come from no layer"],
+  linearisation: [
+    "left over: the path is not linear",
     "the path is not piecewise linear: the parts are gradient × value, and this is what is left",
-  unexplained: "autograd does not follow all of the path",
-};
-
-/** The same in few words. */
-const LEFT: Record<string, string> = {
-  constant: "from biases",
-  linearisation: "left over: the path is not linear",
+  ],
+  unexplained: ["unexplained", "autograd does not follow all of the path"],
 };
 
 /** What an input was made of beside the parts that are shown one by one. */
@@ -588,15 +542,13 @@ function besides({ origins, traced, others, rest, remainder, kind, bent_by: by }
   const left = number(remainder);
   const size = origins.reduce((sum, { part }) => sum + Math.abs(number(part)), Math.abs(left));
   if (Math.abs(left) > 1e-5 * size) {
-    parts.push(
-      `${short(left)} ${LEFT[kind ?? ""] ?? kind}${by?.length ? ` (${by.join(", ")})` : ""}`,
-    );
+    const [words] = REMAINDERS[kind ?? ""];
+    parts.push(`${short(left)} ${words}${by?.length ? ` (${by.join(", ")})` : ""}`);
   }
   return parts.join("; ");
 }
 
 const TWO_LINES = 41; // pixels: a number of an earlier layer, and biases
-const HALF_A_SECOND = 500; // milliseconds
 const WORKING =
   "working: the network runs once more to record the inputs of its layers; interrupt the kernel to stop";
 const CONSTANT =

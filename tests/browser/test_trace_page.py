@@ -32,7 +32,7 @@ def opened(shown, trace_page):
 
 
 def place(page):
-    return int(page.get_by_role("slider", name="event", exact=True).get_attribute("aria-valuenow"))
+    return int(page.get_by_role("slider", name="event", exact=True).input_value())
 
 
 def agrees(page, trace, wanted, colours=palette):
