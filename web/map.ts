@@ -1,7 +1,7 @@
 // The map of the network: which boxes are shown, which are marked, and what a hand does with them.
 
 import { h, render } from "preact";
-import { el, sure } from "./dom.ts";
+import { el } from "./dom.ts";
 import { contextOf, paint } from "./levels.ts";
 import { around, lifted, openedAtFirst, treeOf, visibleUnits } from "./mapGraph.ts";
 import { layOut } from "./mapLayout.ts";
@@ -26,30 +26,28 @@ interface Pointer {
 const AT_FIRST = 22; // boxes at first
 const DRAG = 4; // pixels; below them it is a click
 const LEAST = 0.1; // zoom
-const ARROWS: Record<string, [right: number, down: number]> = {
-  ArrowLeft: [-1, 0],
-  ArrowRight: [1, 0],
-  ArrowUp: [0, -1],
-  ArrowDown: [0, 1],
+const ARROWS: Record<string, number> = {
+  ArrowLeft: -1,
+  ArrowUp: -1,
+  ArrowRight: 1,
+  ArrowDown: 1,
 };
 
 /** A drawer; it follows the shown layer while it is open. */
 export class NetworkMap {
   zoom = 1;
-  /** What the source has sent. */
-  found: NetworkGraph | null = null;
+  graph!: NetworkGraph; // together with the tree
   tree: Unit | null = null;
   opened: Set<string> = new Set();
   /** Closed by hand around the shown layer. */
   closed: Set<string> = new Set();
   layout: Layout | null = null;
   room = 0; // pixels across: measured when it changes, since each reading would force a layout
-  shape = "";
   focusNext = "";
   wanted = "";
   failed = "";
+  /** The latest press, and whether a drag followed: then the click at its end opens no box. */
   held: (Point & { left: number; top: number; isMoved: boolean }) | null = null;
-  isDragged = false; // then the click at its end opens no box
   pinched: (Point & { far: number; zoom: number }) | null = null;
   view!: HTMLDivElement;
   root = el("div");
@@ -60,10 +58,6 @@ export class NetworkMap {
       this.room = this.view.clientWidth;
       if (this.open) app.schedule();
     }).observe(this.view);
-  }
-
-  get graph() {
-    return sure(this.found);
   }
 
   get open() {
@@ -99,7 +93,7 @@ export class NetworkMap {
     if (!this.open) return;
     const { app } = this;
     const found = app.source.map?.(app.at);
-    if (found && found !== this.found) this.take(found);
+    if (found && found !== this.graph) this.take(found);
     if (!this.tree) return this.draw();
     const now = `${app.at.layer} ${app.at.call}`;
     const isMoved = now !== this.wanted;
@@ -123,16 +117,12 @@ export class NetworkMap {
   take(found: NetworkGraph | Refused) {
     this.failed = found.none ?? "";
     if (found.none !== undefined) return;
-    const same = this.found?.nodes === found.nodes && this.found.sizes === found.sizes;
-    this.found = found;
-    if (same) return; // another picture: the boxes stay where they are
-    const first = !this.tree;
-    const shape = JSON.stringify([found.edges, found.nodes.map(({ name }) => name)]);
-    if (shape !== this.shape) {
-      this.shape = shape;
-      this.tree = treeOf(found);
-      if (first) this.opened = openedAtFirst(this.tree, AT_FIRST);
-    }
+    const isSame = this.graph?.nodes === found.nodes && this.graph.sizes === found.sizes;
+    this.graph = found;
+    if (isSame) return; // another picture: the boxes stay where they are
+    const isFirst = !this.tree;
+    this.tree = treeOf(found);
+    if (isFirst) this.opened = openedAtFirst(this.tree, AT_FIRST);
     this.layout = null;
   }
 
@@ -186,7 +176,7 @@ export class NetworkMap {
 
   lay() {
     this.room ||= this.view.clientWidth;
-    const tree = sure(this.tree);
+    const tree = this.tree!;
     const around = new Set(this.around());
     const isOpen = (unit: Unit) =>
       !this.closed.has(unit.key) && (this.opened.has(unit.key) || around.has(unit));
@@ -278,58 +268,45 @@ export class NetworkMap {
   key(event: KeyboardEvent) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const { key, target } = event;
-    const stop = (target as Element).closest(".hv-net-box, .hv-net-close");
+    const box = this.boxes[this.elements.indexOf(target as HTMLElement)];
     const zoom =
       ({ "+": this.zoom * 1.25, "-": this.zoom / 1.25, "−": this.zoom / 1.25, 0: 1 } as Record<
         string,
         number
       >)[key];
     const isPress = key === "Enter" || key === " ";
-    if (ARROWS[key] && stop) this.walk(stop, ...ARROWS[key]);
+    if (ARROWS[key] && box) this.walk(box, ARROWS[key]);
     else if (zoom) this.zoomTo(zoom);
     else if (key === "f") this.fit();
-    else if (key === "Escape") this.leave(stop);
+    else if (key === "Escape") this.leave(box);
     else if (!isPress) return;
     event.stopPropagation();
     if (!isPress) event.preventDefault();
   }
 
   /** Close the opened unit around a box; then the map. */
-  leave(stop: Element | null) {
-    const around = this.boxes[this.elements.indexOf(stop as HTMLElement)]?.parent;
-    if (around?.parent) this.fold(around);
+  leave(box: Unit | undefined) {
+    if (box?.parent?.parent) this.fold(box.parent);
     else this.app.parts.drawers.go("");
   }
 
-  /** Left and right to the next box of the run, up and down to the nearest. */
-  walk(from: Element, right: number, down: number) {
-    const middleOf = (element: Element) => {
-      const { left, top, width, height } = element.getBoundingClientRect();
-      return { element: element as HTMLElement, x: left + width / 2, y: top + height / 2 };
-    };
-    const here = middleOf(from);
-    const far = ({ x, y }: Point) => Math.abs(y - here.y) + 3 * Math.abs(x - here.x);
-    const [nearest] = [...this.view.querySelectorAll(".hv-net-box, .hv-net-close")]
-      .map(middleOf)
-      .filter(({ y }) => (y - here.y) * down > 6)
-      .sort((one, other) => far(one) - far(other));
-    const box = this.boxes[this.elements.indexOf(from as HTMLElement)];
+  /** To the next box of the run, or to the one before. */
+  walk(from: Unit, by: number) {
     const run = this.boxes.toSorted((one, other) => one.nodes[0] - other.nodes[0]);
-    const beside = run[run.indexOf(box) + right];
-    this.focus(right && box ? this.elements[this.boxes.indexOf(beside)] : nearest?.element);
+    const next = run[run.indexOf(from) + by];
+    this.focus(this.elements[this.boxes.indexOf(next)]);
   }
 
-  press(event: PointerEvent) {
-    this.isDragged = false;
-    if (event.button || event.pointerType === "touch") return; // one finger scrolls, as anywhere
-    const { clientX: x, clientY: y } = event;
-    this.held = { x, y, left: this.view.scrollLeft, top: this.view.scrollTop, isMoved: false };
+  press({ clientX: x, clientY: y, pointerType }: PointerEvent) {
+    const { scrollLeft: left, scrollTop: top } = this.view;
+    // One finger scrolls, as anywhere.
+    this.held = pointerType === "touch" ? null : { x, y, left, top, isMoved: false };
   }
 
   /** A drag moves the map. */
   move(event: PointerEvent) {
     const { held, view } = this;
-    if (!held) return;
+    if (!held || event.buttons !== 1) return;
     const [across, down] = [held.x - event.clientX, held.y - event.clientY];
     if (!held.isMoved && Math.hypot(across, down) < DRAG) return;
     if (!held.isMoved) view.setPointerCapture(event.pointerId);
@@ -337,14 +314,9 @@ export class NetworkMap {
     view.scrollTo(held.left + across, held.top + down);
   }
 
-  release() {
-    this.isDragged = Boolean(this.held?.isMoved);
-    this.held = null;
-  }
-
   click(event: Event) {
-    if (this.isDragged) event.stopPropagation();
-    this.isDragged = false;
+    if (this.held?.isMoved) event.stopPropagation();
+    this.held = null; // a click by key follows no press
   }
 
   /** Ctrl and the wheel, or two fingers, zoom the map at their place. */

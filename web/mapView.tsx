@@ -15,25 +15,22 @@ const MAKING = "the map is being made: the network runs once more; interrupt the
 const LONGEST = 26; // characters of a name
 
 export function MapView({ map }: { map: NetworkMap }) {
+  const acts: Array<[text: string, title: string, act: () => void]> = [
+    ["−", "make the map smaller (key −)", () => map.zoomTo(map.zoom / 1.25)],
+    ["+", "make the map larger (key +)", () => map.zoomTo(map.zoom * 1.25)],
+    ["1:1", "the map in its own size (key 0)", () => map.zoomTo(1)],
+    ["fit", "the whole map at once (key f)", () => map.fit()],
+    ["fold", "close all that was opened", () => map.foldAll()],
+  ];
   return (
     <div class="hv-net" onKeyDown={(event) => map.key(event)}>
       <div class="hv-net-head">
         <div class="hv-net-words" role="status">
           {map.layout ? <Words map={map} /> : map.failed || (map.open ? MAKING : "")}
         </div>
-        <Act
-          text="−"
-          title="make the map smaller (key −)"
-          onClick={() => map.zoomTo(map.zoom / 1.25)}
-        />
-        <Act
-          text="+"
-          title="make the map larger (key +)"
-          onClick={() => map.zoomTo(map.zoom * 1.25)}
-        />
-        <Act text="1:1" title="the map in its own size (key 0)" onClick={() => map.zoomTo(1)} />
-        <Act text="fit" title="the whole map at once (key f)" onClick={() => map.fit()} />
-        <Act text="fold" title="close all that was opened" onClick={() => map.foldAll()} />
+        {acts.map(([text, title, act]) => (
+          <Toggle key={text} title={title} aria-label={title} onClick={act}>{text}</Toggle>
+        ))}
       </div>
       <div
         ref={(view) => {
@@ -42,23 +39,15 @@ export function MapView({ map }: { map: NetworkMap }) {
         class="hv-net-view"
         onPointerDown={(event) => map.press(event)}
         onPointerMove={(event) => map.move(event)}
-        onPointerUp={() => map.release()}
-        onPointerCancel={() => map.release()}
         onClickCapture={(event) => map.click(event)}
         onWheel={(event) => map.wheel(event)}
         onTouchStart={(event) => map.touch(event)}
         onTouchMove={(event) => map.touch(event)}
-        onTouchEnd={() => (map.pinched = null)}
-        onTouchCancel={() => (map.pinched = null)}
       >
         {map.layout && <Sheet map={map} layout={map.layout} />}
       </div>
     </div>
   );
-}
-
-function Act({ text, title, onClick }: { text: string; title: string; onClick: () => void }) {
-  return <Toggle title={title} aria-label={title} onClick={onClick}>{text}</Toggle>;
 }
 
 /** The layers that feed the shown one, and those that it feeds, as indices of nodes. */
