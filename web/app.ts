@@ -16,9 +16,8 @@ import { History, listenToUndo } from "./history.ts";
 import { listenToKeys } from "./keyboard.ts";
 import { paint, toLevels } from "./levels.ts";
 import { NetworkMap } from "./map.ts";
-import { Mosaic } from "./mosaic.ts";
+import { Mosaic } from "./mosaic.tsx";
 import { mapSize, short } from "./numbers.ts";
-import { objectId } from "./objectId.ts";
 import { boxesOf, Output } from "./output.tsx";
 import { Panel } from "./panel.tsx";
 import { positionIn, State } from "./state.ts";
@@ -101,11 +100,10 @@ export class App {
       input: new Panel(this.state, "input"),
       map: new Panel(this.state, "activation"),
       slope: new Panel(this.state, "gradient"),
-      mosaic: new Mosaic((channel) => this.goTo({ channel })),
+      mosaic: new Mosaic(() => this.schedule()),
     };
-    const { input, slope, mosaic } = this.parts;
+    const { input, slope } = this.parts;
     for (const panel of [slope, input]) panel.onWay = (layer) => this.set({ layer });
-    mosaic.onPage = () => this.schedule();
     this.colours = new Colours(root, source);
     this.heatmaps = new Heatmaps(input, source, this.colours);
     this.output = new Output(this);
@@ -495,7 +493,6 @@ export class App {
     const { map, slope, mosaic } = this.parts;
     const { ranking, position } = sure(this.shown);
     const { layer, size, signed, magnitudes, which } = data.header;
-    const where = objectId(data); // what came for another run is another object
     const diverging = at.cmap === "auto" && signed;
     const name = at.cmap === "auto" ? colours.automatic(diverging) : at.cmap;
     const palette = colours.palette(name);
@@ -503,16 +500,15 @@ export class App {
     const seen = data.header.query ? `, query: ${data.header.query}` : "";
     const range = data.ranges("maps", normalize, diverging);
     const own = ends ? range.map((): Range => ({ ...ends, precision: "double" })) : range;
-    const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
+    const key = [data, normalize, name, ends];
     const still = data.still[channel] ?? "";
     map.tell(still && (still === "silent" ? "zero everywhere" : "the same everywhere"), true);
     map.label = `${data.word} ${channel}${magnitudes}${which}`;
     map.side = [this.side(data), data.header.shown_after].filter(Boolean).join(", ");
     map.alt = `${words}, a map of ${mapSize(size)}${seen}, in ${facts.model}`;
-    this.one(map, data, "maps", sure(own[channel]), palette, `${key} ${channel}`);
+    this.one(map, data, "maps", sure(own[channel]), palette, [...key, channel]);
     this.bars.map = { whole: sure(range[channel]), chosen: ends, palette };
-    const by = ranking.name === "index" ? "" : " in this order";
-    mosaic.show(data, ranking, position, own, palette, `${key} ${ranking.key}`, by);
+    mosaic.show({ data, ranking, position, ranges: own, palette, key: [...key, ranking.key] });
     slope.label = facts.target.name === "nothing" ? "gradient" : `gradient of ${facts.target.name}`;
     slope.alt = `${slope.label}: ${words}`;
     this.bars.slope = null;
@@ -526,7 +522,7 @@ export class App {
     slope.tell(facts.flat[data.arrays.flat?.values[channel] ?? 0] ?? "", true);
     slope.side = robust && !typed ? `largest ${short(slopes.high)}` : "";
     const dark = colours.automatic(true);
-    const slopeKey = `${where} ${normalize} ${dark} ${channel} ${chosen.low} ${chosen.high}`;
+    const slopeKey = [data, normalize, dark, channel, chosen.low, chosen.high];
     this.one(slope, data, "gradients", chosen, colours.palette(dark), slopeKey);
     this.bars.slope = { whole: slopes, chosen: slopeEnds, palette: colours.palette(dark), robust };
   }
@@ -537,7 +533,7 @@ export class App {
     which: "maps" | "gradients",
     range: Range,
     palette: Uint32Array,
-    key: string,
+    key: unknown[],
   ) {
     const [, height, width] = data.arrays[which]!.shape;
     const { channel } = this.at;

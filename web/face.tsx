@@ -11,6 +11,7 @@ import { DrawersView } from "./drawers.tsx";
 import { EditsView } from "./edits.tsx";
 import { ChannelRow, Finder, LayerWords, nameOf, ShownAfter } from "./heading.tsx";
 import { targetOf } from "./heatmaps.ts";
+import { MosaicView } from "./mosaic.tsx";
 import { barsOf, Boxes, boxesOf, OutputView } from "./output.tsx";
 import { PairView, Sides } from "./pair.tsx";
 import { PanelView } from "./panel.tsx";
@@ -190,7 +191,7 @@ function Main({ app }: { app: App }) {
         )}
         beside={cardIn(slope)}
       />
-      <ByHand element={mosaic.root} />
+      <MosaicView mosaic={mosaic} onChoose={(channel) => app.goTo({ channel })} />
       <Answers app={app} />
       <div class="hv-readings">
         {data && (
@@ -228,8 +229,8 @@ function Answers({ app }: { app: App }) {
   );
   const boxes = boxesOf(source);
   const bars = barsOf(boxes);
-  const wanted = source.wanted ?? null;
-  const target = wanted === null
+  const wanted = Number(source.asking ?? NaN);
+  const target = Number.isNaN(wanted)
     ? targetOf(source, at)
     : { number: wanted, name: className(classes, wanted) };
   const box = bars.find(({ number }) => boxes[number].target === facts.target.written);

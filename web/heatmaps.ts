@@ -1,7 +1,6 @@
 // The input with the heatmap over it, and the strip with the heatmaps of all layers.
 
 import { sure } from "./dom.ts";
-import { objectId } from "./objectId.ts";
 import { heatRange, paint, toLevels } from "./levels.ts";
 import { blended, upsampled } from "./overlay.ts";
 import { putPicture } from "./panel.tsx";
@@ -20,14 +19,17 @@ export const ARRIVES_NOT = "no gradient arrives here";
 export const methodName = ({ method_names: names }: Facts, method: string) =>
   names[method] ?? method;
 
+/** The range of each heatmap that was drawn, and what has to be said of it. */
+const looks = new WeakMap<SomeHeat, { note: string; range: ReturnType<typeof heatRange> }>();
+
 /** What is drawn of the chosen method. */
 export class Heatmaps {
   note = "";
-  standing = ""; // what is drawn, in words
+  standing: unknown[] = []; // what is drawn
   sizes = ""; // where its cells are not the map's
   over = false; // whether the picture has the input's places
-  made = { key: "", values: new Float32Array() };
-  known = { key: "", note: "", range: null as ReturnType<typeof heatRange> };
+  /** The last heatmap at its picture's size. */
+  made: { heat: SomeHeat; over: Picture; values: Float32Array } | null = null;
 
   bar: Bar | null = null; // of its colours; null where no heatmap is drawn
   row: Row | null = null; // of all layers
@@ -39,9 +41,7 @@ export class Heatmaps {
   /** The values: those of the chosen channel are made here. */
   values(data: Layer, at: Values): Heat | null {
     const { facts } = this.source;
-    if (at.heatmap !== facts.product) {
-      return this.source.heat(at, data.header.layer, at.targetClass);
-    }
+    if (at.heatmap !== facts.product) return this.source.heat({ ...at, layer: data.header.layer });
     if (!data.graded || !data.width) return { values: null, shape: [], none: noGradient(facts) };
     if (data.header.shown_after) {
       return { values: null, shape: [], none: "only for the raw output: choose it above the map" };
@@ -53,10 +53,10 @@ export class Heatmaps {
       return { values: null, shape: [], none: "gradient and map differ in size in this page" };
     }
     const slope = data.map("gradients", at.channel);
-    return {
+    return data.once(`product ${at.channel}`, () => ({
       values: map.map((value: number, i: number) => value * slope[i]),
       shape: [height, width],
-    };
+    }));
   }
 
   /**
@@ -75,12 +75,11 @@ export class Heatmaps {
       at.layer || "(model)"
     }`;
     // The last one of the same layer, target and picture stands, faint, until that of a new run is there.
-    const own = `${at.heatmap} ${label} ${at.layer} ${at.sample} ${
-      picture ? objectId(picture) : ""
-    }`;
-    input.isStale = !found && own === this.standing;
+    const own = [words, at.sample, picture];
+    input.isStale = !found && own.every((part, n) => part === this.standing[n]);
     if (input.isStale) return;
-    this.standing = this.note = this.sizes = "";
+    this.standing = [];
+    this.note = this.sizes = "";
     const hidden = Boolean(picture) && at.alpha === 0;
     const none = !found
       ? (source.waiting ?? "on its way …")
@@ -92,7 +91,7 @@ export class Heatmaps {
       input.alt = picture ? alt : words;
       if (picture) {
         input.isSmooth = true;
-        input.draw(`${objectId(picture)}`, (canvas) => putPicture(canvas, picture));
+        input.draw([picture], (canvas) => putPicture(canvas, picture));
       }
       input.tell(hidden ? "" : none, Boolean(picture), hidden ? null : wayTo(source, data, none));
       return;
@@ -107,17 +106,13 @@ export class Heatmaps {
   /** @param over The picture below it; null: it is shown alone. */
   draw(data: Layer, at: Values, found: SomeHeat, over: Picture | null) {
     const { colours, input, source } = this;
-    const product = at.heatmap === source.facts.product;
-    const own = product ? `${objectId(data)} ${at.channel}` : `${objectId(found)}`;
-    if (this.known.key !== own) {
-      this.known = {
-        key: own,
-        note: emptiness(found.values, methodName(source.facts, at.heatmap)),
-        range: heatRange(found.values),
-      };
-    }
-    const { range } = this.known;
-    this.note = this.known.note;
+    const known = looks.get(found) ?? {
+      note: emptiness(found.values, methodName(source.facts, at.heatmap)),
+      range: heatRange(found.values),
+    };
+    looks.set(found, known);
+    const { range } = known;
+    this.note = known.note;
     const name = colours.ofHeatmap(Boolean(range?.diverging));
     const palette = colours.palette(name);
     this.over = Boolean(over);
@@ -127,14 +122,14 @@ export class Heatmaps {
       this.sizes =
         `The heatmap has ${tall}×${wide} cells, the map ${high}×${broad}: the box is of the map, and may lie across the heatmap's.`;
     }
-    const key = `${own} ${name} ${over ? objectId(over) : "alone"}`;
-    input.draw(`${key} ${over ? at.alpha : ""}`, (canvas) => {
+    input.draw([found, name, over, over && at.alpha], (canvas) => {
       if (!over) {
         return paint(canvas, toLevels(found.values, range ?? ZERO), wide, tall, palette);
       }
       // Kept while only the opacity moves.
-      if (this.made.key !== key) {
-        this.made = { key, values: upsampled(found.values, tall, wide, over.height, over.width) };
+      if (this.made?.heat !== found || this.made.over !== over) {
+        const values = upsampled(found.values, tall, wide, over.height, over.width);
+        this.made = { heat: found, over, values };
       }
       const pixels = blended(over.pixels, this.made.values, range, palette, at.alpha);
       return putPicture(canvas, { ...over, pixels });
@@ -153,7 +148,7 @@ export class Heatmaps {
     const every = facts.layers.map(({ name, parts }) => ({
       name,
       parts: Boolean(parts),
-      heat: source.heat(asked, name, at.targetClass),
+      heat: source.heat({ ...asked, layer: name }),
     }));
     const found = every.flatMap((
       { heat, ...each },

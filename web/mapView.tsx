@@ -88,7 +88,7 @@ function Sheet({ map, layout }: { map: NetworkMap; layout: Layout }) {
   // The same elements while nothing of them changes: a view is drawn at every move of the pointer.
   const boxes = useMemo(
     () => boxesOf(map, layout, setNear),
-    [layout, graph, at.layer, at.call, at.health, layers, parts.map.key, map.input()],
+    [layout, graph, at.layer, at.call, at.health, layers, ...parts.map.deps, map.input()],
   );
   const shown = layout.boxes.find(({ key }) => key === near) ?? layout.boxes[map.now];
   const measured = useMemo(() => ({ paths: null as Path[] | null }), [layout, graph, room]);
@@ -239,7 +239,7 @@ function boxesOf(map: NetworkMap, layout: Layout, point: (key: string) => void) 
           <Canvas
             class={`hv-net-picture${picture === "input" ? " hv-smooth" : ""}`}
             paint={(canvas) => map.paintPicture(canvas, picture, isNow)}
-            deps={[map.graph, isNow && app.parts.map.key]}
+            deps={[map.graph, ...isNow ? app.parts.map.deps : []]}
           />
         )}
         {[type, shape].filter(Boolean).map((line, n) => <span key={n}>{line}</span>)}

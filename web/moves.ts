@@ -54,23 +54,19 @@ export class Requests {
   added = 0;
   doing = 0; // the count of what the kernel has not handled yet; 0 if there is none
   waiting: AnyRequest[] = [];
-  /** The class that was asked for last, until it is shown. */
-  target: number | null = null;
-  /** As it is typed, a class by its number. */
+  /** The target that was asked for last, as it is typed, until it is shown. */
   written: string | null = null;
 
   constructor(public moves: Moves, public send: (message: SentRequest) => void) {
   }
 
   add(what: AnyRequest) {
-    if (what.set === "target") {
-      this.target = what.number ?? null;
-      this.written = what.written ?? (this.target === null ? null : String(this.target));
-    }
     this.added += 1;
     const last = this.waiting.at(-1);
-    if (what.set === "target") this.waiting = this.waiting.filter((each) => each.set !== "target");
-    else if (what.set === "factor" && last && alike(what, last)) this.waiting.pop();
+    if (what.set === "target") {
+      this.written = what.written ?? what.number?.toString() ?? null;
+      this.waiting = this.waiting.filter((each) => each.set !== "target");
+    } else if (what.set === "factor" && last && alike(what, last)) this.waiting.pop();
     this.waiting.push(what);
     this.next();
   }
@@ -79,7 +75,7 @@ export class Requests {
   end() {
     this.doing = 0;
     this.waiting = [];
-    this.target = this.written = null;
+    this.written = null;
   }
 
   /** Go on, if the kernel has handled the last one. */
@@ -88,7 +84,6 @@ export class Requests {
     this.doing = 0;
     const what = this.waiting.shift();
     if (!what) {
-      this.target = null;
       this.written = null;
       return;
     }

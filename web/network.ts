@@ -420,10 +420,10 @@ export class NetworkSource {
     });
   }
 
-  heat(at: HeatAt, layer: string) {
+  heat(at: HeatAt) {
     if (at.heatmap === OCCLUSION) return this.occluded(at);
     if (!at.ofAll && !at.script) this.running.leave();
-    const facts = this.callOf(layer, at.ofAll ? Infinity : at.call);
+    const facts = this.callOf(at.layer, at.ofAll ? Infinity : at.call);
     const cam = CAMS[at.heatmap];
     if (!cam) return NONE;
     if (!this.graded(facts) && at.heatmap !== "activation") return { ...NONE, none: ARRIVES_NOT };

@@ -1,16 +1,17 @@
 // The output where it is a picture: maps whose values are targets, and boxes over the input.
 
+import { useMemo } from "preact/hooks";
 import { LETTER, lowLabels } from "./boxes.ts";
 import { Colourbar } from "./colourbar.tsx";
 import { Menu, Toggle } from "./controls.tsx";
 import { sure } from "./dom.ts";
-import { paint, put, rangeOf, toLevels } from "./levels.ts";
+import { paint as paintLevels, put, rangeOf, toLevels } from "./levels.ts";
 import { mapSize, percent, short } from "./numbers.ts";
-import { objectId } from "./objectId.ts";
 import { Panel, PanelView, putPicture } from "./panel.tsx";
 import { pictureOf } from "./pictures.ts";
 import type { App } from "./app.ts";
 import type { Bar } from "./colourbar.tsx";
+import type { Colours } from "./colours.ts";
 import type { Option } from "./controls.tsx";
 import type { Numbers } from "./layer.ts";
 import type { OutputBox, OutputMap } from "./messages.d.ts";
@@ -29,20 +30,15 @@ const MENU_CHANNELS = 300; // channels in the menu
 /** One map of the output. */
 export class Output {
   panel: Panel;
-  which: number;
-  channel: number | null; // null: the largest of all, or a picture's channels together
+  which = 0;
+  channel: number | null = 0; // null: the largest of all, or a picture's channels together
   listed = "";
   options: Option[] = [];
   found: Found | null = null;
-  bar: Bar | null = null;
-  counts: Array<[number, number]> = []; // positions by class
 
   constructor(public app: App) {
     const { state, source } = app;
     this.panel = new Panel(state, "output");
-    const [which, channel] = source.facts.answer?.first ?? [0, null];
-    this.which = which;
-    this.channel = channel;
     if (source.write) {
       this.panel.onPick = (u, v, minus) => {
         const written = this.written(u, v);
@@ -68,7 +64,8 @@ export class Output {
     const [which, channel] = value.split(" ");
     this.which = Number(which);
     this.channel = channel === "all" ? null : Number(channel);
-    this.app.state.set({ hover: null, outputShown: value });
+    this.app.state.set({ hover: null });
+    this.app.schedule();
   }
 
   /** The value under a point, as Python writes it. */
@@ -107,17 +104,17 @@ export class Output {
       ? "a click makes the value the target, Shift+click subtracts it; by keyboard Enter at the chosen place"
       : "making a value the target needs the notebook";
     panel.tell(this.found ? (this.found.none ?? "") : "on its way …");
-    if (this.found && !this.found.none) this.draw(map, this.found);
     this.mark(map);
   }
 
-  /** Other maps: begin with one whose channels have names. */
+  /** Other maps: begin with the main one. */
   list(maps: OutputMap[]) {
     const key = JSON.stringify(maps);
     if (key === this.listed) return;
     this.listed = key;
-    this.which = Math.max(maps.findIndex(({ labels }) => !labels[0]?.startsWith("channel ")), 0);
-    this.channel = maps[this.which].labels.length > 1 ? null : 0;
+    const [which, channel] = sure(this.app.facts.answer).first;
+    this.which = which;
+    this.channel = channel ?? (maps[which].labels.length > 1 ? null : 0);
     this.options = maps.flatMap(({ name, labels, picture }, which) => {
       const own = maps.length > 1 ? ` of ${name}` : "";
       const each = labels.slice(0, MENU_CHANNELS).map((label, channel): Option => [
@@ -140,44 +137,33 @@ export class Output {
     return values ? short(values.values[place]) : label || `row ${row}, column ${column}`;
   }
 
-  draw(map: OutputMap, found: Found) {
-    const { panel, app: { colours } } = this;
-    const [height, width] = map.size;
-    const { values, classes, pixels } = found;
-    const key = `${objectId(found)} ${colours.dark}`;
-    if (key === panel.key) return;
-    this.bar = null;
-    this.counts = [];
-    if (values) {
-      const range = rangeOf(values.values);
-      const palette = colours.palette(colours.automatic(range.low < 0));
-      this.bar = { whole: range, palette };
-      panel.draw(
-        key,
-        (canvas) => paint(canvas, toLevels(values.values, range), width, height, palette),
-      );
-    } else if (classes) {
-      const counts = new Map<number, number>();
-      for (const number of classes.values) counts.set(number, (counts.get(number) ?? 0) + 1);
-      this.counts = [...counts].sort((one, other) => other[1] - one[1]).slice(0, NAMED_CLASSES);
-      const drawn = Uint32Array.from(classes.values, colourOf);
-      panel.draw(
-        key,
-        (canvas) => put(canvas, new Uint8ClampedArray(drawn.buffer), width, height),
-      );
-    } else if (pixels) {
-      panel.draw(
-        key,
-        (canvas) => putPicture(canvas, pictureOf(pixels.values, { height, width, words: "" })),
-      );
-    }
-  }
-
   /** Outline the target's values that are in this map. */
   mark(map: OutputMap) {
     const parts = (this.app.facts.target.written ?? "").split(" - ");
     [this.panel.cell, this.panel.field] = [0, 1].map((n) => partOf(parts[n] ?? "", map));
   }
+}
+
+/** How a map is drawn: the colours of its values, or how many positions each class has. */
+function lookOf({ size: [height, width] }: OutputMap, found: Found, colours: Colours) {
+  const { values, classes, pixels } = found;
+  const counts = new Map<number, number>();
+  let bar: Bar | null = null;
+  let paint = (_: HTMLCanvasElement) => {};
+  if (values) {
+    const range = rangeOf(values.values);
+    const palette = colours.palette(colours.automatic(range.low < 0));
+    bar = { whole: range, palette };
+    paint = (canvas) => paintLevels(canvas, toLevels(values.values, range), width, height, palette);
+  } else if (classes) {
+    for (const number of classes.values) counts.set(number, (counts.get(number) ?? 0) + 1);
+    const drawn = Uint32Array.from(classes.values, colourOf);
+    paint = (canvas) => put(canvas, new Uint8ClampedArray(drawn.buffer), width, height);
+  } else if (pixels) {
+    paint = (canvas) => putPicture(canvas, pictureOf(pixels.values, { height, width, words: "" }));
+  }
+  const often = [...counts].sort((one, other) => other[1] - one[1]).slice(0, NAMED_CLASSES);
+  return { bar, paint, often };
 }
 
 /** The part of the map that a target is. */
@@ -199,10 +185,12 @@ function partOf(target: string, map: OutputMap) {
 
 /** The shown map, and a menu of all. */
 export function OutputView({ output }: { output: Output }) {
-  const { app, panel, bar, counts, map, found } = output;
+  const { app, panel, map, found } = output;
+  const { dark } = app.colours;
+  const look = useMemo(() => map && found && lookOf(map, found, app.colours), [found, dark]);
   if (!map) return null;
+  if (look) panel.draw([found, dark], look.paint);
   const positions = map.size[0] * map.size[1];
-  const classes = found?.classes ? counts : [];
   return (
     <PanelView
       panel={panel}
@@ -220,8 +208,8 @@ export function OutputView({ output }: { output: Output }) {
       }
       below={
         <>
-          {found?.values && (
-            <Colourbar name="output" bar={bar}>
+          {look?.bar && (
+            <Colourbar name="output" bar={look.bar}>
               {app.source.write && (
                 <Toggle
                   title="the mean of this map is the target; Shift+click subtracts it"
@@ -232,9 +220,9 @@ export function OutputView({ output }: { output: Output }) {
               )}
             </Colourbar>
           )}
-          {classes.length > 0 && (
+          {look && look.often.length > 0 && (
             <div class="hv-legend">
-              {classes.map(([number, count]) => {
+              {look.often.map(([number, count]) => {
                 const name = map.labels[number] ?? String(number);
                 return (
                   <button

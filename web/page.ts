@@ -58,11 +58,11 @@ class PageSource {
     return this.facts.layers.findIndex((each) => each.name === name);
   }
 
-  heat(at: HeatAt, layer: string, targetClass: number | null) {
+  heat({ layer, heatmap, targetClass = null }: HeatAt) {
     const heats = this.get("heatmaps", (found) => found);
     if (!heats) return null;
     const own = targetClass === null || targetClass === this.facts.target.number;
-    const name = `${own ? at.heatmap : `gradcam ${targetClass}`} ${this.place(layer)}`;
+    const name = `${own ? heatmap : `gradcam ${targetClass}`} ${this.place(layer)}`;
     const found = heats.arrays[name];
     const none = this.facts.layers[this.place(layer)]?.gradient === null; // then it is said why
     return found ?? (none ? { values: null, shape: [] } : NO_HEAT);

@@ -6,7 +6,6 @@ import { shareOf } from "./dom.ts";
 import { methodName } from "./heatmaps.ts";
 import { heatRange, paint, put, rangeOf, toLevels } from "./levels.ts";
 import { short } from "./numbers.ts";
-import { objectId } from "./objectId.ts";
 import { paintHeat } from "./overlay.ts";
 import { putPicture } from "./panel.tsx";
 import type { App } from "./app.ts";
@@ -47,17 +46,13 @@ export function PairView({ app }: { app: App }) {
   const isPair = facts.pair && source.live;
   const cells = useRef<Cell[]>([]); // the previous ones while the next are on their way
   const sides = isPair && shown?.at === at ? RUNS.map((run) => sideOf(app, run)) : [];
-  const key = JSON.stringify([
-    sides.map((side) =>
-      side && [side.data, side.heat, side.picture].map((of) => of && objectId(of))
-    ),
-    [at.channel, at.cmap, at.alpha, at.over_input, colours.dark, facts.run_names],
-  ]);
+  const shownData = sides.flatMap((side) => [side?.data, side?.heat, side?.picture]);
+  const look = [at.channel, at.cmap, at.alpha, at.over_input, colours.dark, facts.run_names];
   useMemo(() => {
     if (!sides.length || !sides.every((side) => side !== null)) return;
     const names = RUNS.map((run, n) => facts.run_names[n] ?? run);
     cells.current = [...heatsOf(app, sides, names, at.heatmap), ...mapsOf(app, sides, names)];
-  }, [key]);
+  }, [...shownData, ...look]);
   return (
     <div class="hv-pair hv-three" hidden={!isPair}>
       {cells.current.map((cell, n) => <CellView key={n} app={app} cell={cell} />)}
@@ -104,7 +99,7 @@ function sideOf({ source, at }: App, run: string): Side | null {
   const data = source.layer(own);
   return data && {
     data,
-    heat: source.heat(own, at.layer, at.targetClass),
+    heat: source.heat(own),
     picture: run === "difference" ? null : source.picture(data.header.place, run),
   };
 }

@@ -33,7 +33,7 @@ export class Panel {
   /** Outlines: of one value of the layer, and of the receptive field. */
   cell: Part | null = null;
   field: Part | null = null;
-  key = "";
+  deps: unknown[] = []; // all that the picture depends on
   paint: (canvas: HTMLCanvasElement) => void = () => {};
   held: { x: number; y: number; zoom: { k: number; x: number; y: number } } | null = null;
   onWay: ((layer: string) => void) | null = null;
@@ -43,9 +43,8 @@ export class Panel {
 
   constructor(public state: State, public name: string) {}
 
-  /** @param key All that the picture depends on. */
-  draw(key: string, paint: (canvas: HTMLCanvasElement) => void) {
-    [this.key, this.paint] = [key, paint];
+  draw(deps: unknown[], paint: (canvas: HTMLCanvasElement) => void) {
+    [this.deps, this.paint] = [deps, paint];
   }
 
   /** Show a text instead of the picture, or over it; an empty text shows the picture alone. */
@@ -157,7 +156,7 @@ export function PanelView({ panel, head, over, below, beside, onKeyDown }: {
             panel.canvas = canvas;
             panel.paint(canvas);
           }}
-          deps={[panel.key]}
+          deps={panel.deps}
         />
         <i
           class="hv-cross hv-vertical"

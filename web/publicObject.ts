@@ -100,7 +100,7 @@ export function publicObject(facts: PageFacts, source: Promise<NetworkSource>) {
         };
         const found: Heat | null = method === OCCLUSION && !from.refusal(at)
           ? await from.running.alone(edited)
-          : from.heat(at, call.layer);
+          : from.heat(at);
         if (!found?.values) {
           throw new Error(`${method} of ${call.name}: ${found?.none ?? "missing"}.`);
         }

@@ -39,6 +39,13 @@ export interface Refused {
   stopped?: boolean | null;
 }
 
+/** What the kernel writes for once: a text or a file. */
+export interface Written {
+  none?: string | null;
+  code?: string;
+  arrays: Record<string, Numbers>;
+}
+
 /** The answers to the questions of the drawers "why?" and "weights". */
 export interface Reasons {
   why: Decoded<WhyAnswer>;
@@ -127,7 +134,7 @@ export interface Source {
   live: boolean;
   listeners: Set<(now?: boolean) => void>;
   layer: (at: At) => Layer | null;
-  heat: (at: HeatAt, layer: string, targetClass: number | null) => Heat | null;
+  heat: (at: HeatAt) => Heat | null;
   picture: (place: [number, number, number] | null, run?: string) => Picture | null;
   field: (at: At) => Field | null;
   target: (number: number) => void;
@@ -138,7 +145,6 @@ export interface Source {
   gone?: string;
   refused?: number;
   waiting?: string;
-  wanted?: number | null;
   asking?: string | null;
   sides?: (at: HeatAt) => Sides | null;
   write?: (written: string) => void;
@@ -160,12 +166,9 @@ export interface Source {
   switches?: boolean;
   reaches?: (layer: string) => boolean;
   restart?: () => void;
-  /** The view as a file with this ending. */
-  file?: (
-    ending: string,
-    settings: Settings & Record<string, unknown>,
-  ) => Promise<{ bytes: Uint8Array<ArrayBuffer> | null; none: string }>;
-  code?: (settings: Settings & Record<string, unknown>) => Promise<{ code: string; none: string }>;
+  /** The view as a file with this ending, or as code. */
+  file?: (ending: string, settings: Settings & Record<string, unknown>) => Promise<Written>;
+  code?: (settings: Settings & Record<string, unknown>) => Promise<Written>;
   /** Whether the address follows the view. */
   link?: boolean;
   scores?: (

@@ -14,7 +14,6 @@ export type Values = Settings & {
   slopeEnds: Ends | null;
   health: string;
   fed: boolean;
-  outputShown: string;
 };
 
 /** Row and column of a place, in maps of this size. */
@@ -51,7 +50,6 @@ export class State {
       slopeEnds: null,
       health: "gradient",
       fed: false,
-      outputShown: "",
       ...settings,
     };
   }

@@ -6,6 +6,7 @@ import { download } from "./dom.ts";
 import { Help, Sheet } from "./help.tsx";
 import { stillOf } from "./still.ts";
 import type { App } from "./app.ts";
+import type { Written } from "./source.ts";
 
 /** What the buttons at the end of the header do. */
 export class Tools {
@@ -82,7 +83,8 @@ export class Tools {
     this.tell("writing …");
     const said = await this.app.source.file?.(ending, this.app.state.settings);
     this.tell(said?.none ?? "");
-    if (said?.bytes) download(new Blob([said.bytes], { type }), this.name(ending));
+    const file = said?.arrays.file?.values as Uint8Array<ArrayBuffer> | undefined;
+    if (file) download(new Blob([file], { type }), this.name(ending));
   }
 
   /** The kernel writes it. */
@@ -90,7 +92,7 @@ export class Tools {
     this.tell("writing …");
     const said = await this.app.source.code?.(this.app.state.settings);
     if (said?.none) this.tell(said.none);
-    else if (said) await this.copy(said.code);
+    else if (said?.code) await this.copy(said.code);
   }
 
   /** Into the clipboard; where that is not allowed, the text is shown, selected. */
@@ -189,7 +191,7 @@ function Present({ tools }: { tools: Tools }) {
 
 /** This view as code, as it was when the drawer was opened. */
 export function Code({ tools }: { tools: Tools }) {
-  const [said, setSaid] = useState({ code: "", none: "writing …" });
+  const [said, setSaid] = useState<Written>({ none: "writing …", arrays: {} });
   const { app } = tools;
   useEffect(() => {
     app.source.code?.(app.state.settings).then(setSaid);
@@ -197,7 +199,7 @@ export function Code({ tools }: { tools: Tools }) {
   return (
     <div>
       <div class="hv-line">
-        <Toggle title="copy the code" onClick={() => tools.copy(said.code)}>copy</Toggle>
+        <Toggle title="copy the code" onClick={() => tools.copy(said.code ?? "")}>copy</Toggle>
         <p class="hv-dim">{said.none || "of the view as it was when this was opened"}</p>
       </div>
       <textarea

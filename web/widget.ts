@@ -11,16 +11,11 @@ import { pictureOf } from "./pictures.ts";
 import { keepShortcutsFrom } from "./shortcuts.ts";
 import type { WidgetModel } from "./model.ts";
 import type {
-  AblationAnswer,
   AnyQuestion,
   AnyReply,
   AnyRequest,
-  CodeAnswer,
-  Facts as KernelFacts,
-  FlipAnswer,
   HeatmapQuestion,
   LayerQuestion,
-  Overview,
   SentQuestion,
   Settings,
   TargetFacts,
@@ -33,6 +28,7 @@ import type { Field } from "./field.ts";
 import type {
   At,
   ExactValue,
+  Facts,
   Heat,
   HeatAt,
   NetworkGraph,
@@ -41,6 +37,7 @@ import type {
   ReasonQuestion,
   Reasons,
   Refused,
+  Written,
 } from "./source.ts";
 import type { Found as Sides } from "./pair.tsx";
 
@@ -61,13 +58,11 @@ const IN_WORDS = new Set([
   "without",
 ]);
 
-/** A part of the kernel's work: what it found so far, or why there is nothing. */
-type Part<Answer> = Omit<Answer, "ask" | "key" | "arrays">;
-type WorkPart = Partial<Part<AblationAnswer> & Part<FlipAnswer> & Part<CodeAnswer>> & {
-  arrays: Record<string, Numbers>;
-};
+/** Of these one is asked at a time, so that the newest is next. */
+const LATEST = new Set(["sides", "value", "why", "weights", "feature", "without", "prepare"]);
 
-type Facts = KernelFacts & Overview & { note: string };
+/** A part of the kernel's work: what it found so far, or why there is nothing. */
+type WorkPart = Written & Partial<Omit<Scores, "none">> & Partial<Omit<Flips, "none" | "share">>;
 
 /** What is made of the answers that are remembered. */
 type Answers = { [Word in keyof Reasons]: Reason<Word> } & {
@@ -102,8 +97,6 @@ class KernelSource {
   local = false; // whether the model's settings are just set here
   connection: Connection;
   refusals: Map<string, unknown> = new Map();
-  own: unknown[] = []; // the traits that the facts were last put together from
-  shownFacts!: Facts;
 
   constructor(public model: WidgetModel) {
     this.moves = new Moves(() => Math.max(model.get("seen") ?? 0, 0));
@@ -132,12 +125,7 @@ class KernelSource {
 
   get facts(): Facts {
     const { model } = this;
-    const [facts, overview, note] = [model.get("facts"), model.get("overview"), model.get("note")];
-    if ([facts, overview, note].some((trait, place) => trait !== this.own[place])) {
-      this.own = [facts, overview, note];
-      this.shownFacts = { ...facts, ...overview, note };
-    }
-    return this.shownFacts;
+    return { ...model.get("facts"), ...model.get("overview"), note: model.get("note") };
   }
 
   tell(now = false) {
@@ -158,32 +146,28 @@ class KernelSource {
 
   /** What is known, or null: then it is asked for, once. */
   get<Asked extends Remembered>(question: Asked): Answers[Asked["ask"]] | null {
-    return this.remembered(question) as Answers[Asked["ask"]] | null;
+    const key = this.keyOf(question);
+    let found = this.known.get(key);
+    if (found !== undefined) {
+      this.known.delete(key);
+      this.known.set(key, found);
+    } else if (this.connection.isOver) found = this.unanswered(question.ask);
+    else if (!this.isPending(question, key) && this.pending.size < AT_ONCE) {
+      this.pending.add(key);
+      this.connection.send({ key, ...question, stops: this.model.get("stops") });
+    }
+    return (found ?? null) as Answers[Asked["ask"]] | null;
+  }
+
+  /** Whether this question, or one whose answer has to come before, is asked. */
+  isPending({ ask }: Remembered, key: string) {
+    return LATEST.has(ask)
+      ? [...this.pending].some((each) => each.includes(`"ask":"${ask}"`))
+      : this.pending.has(key);
   }
 
   keyOf(question: AnyQuestion) {
     return `${this.facts.run} ${JSON.stringify(question)}`;
-  }
-
-  remembered(question: Remembered): unknown {
-    const key = this.keyOf(question);
-    const found = this.known.get(key);
-    if (found !== undefined) {
-      this.known.delete(key);
-      this.known.set(key, found);
-      return found;
-    }
-    if (this.connection.isOver) return this.unanswered(question.ask);
-    if (!this.pending.has(key) && this.pending.size < AT_ONCE) {
-      this.pending.add(key);
-      this.connection.send({ key, ...question, stops: this.model.get("stops") });
-    }
-    return null;
-  }
-
-  /** The class that was asked for last, if what is shown is not of it yet. */
-  get wanted() {
-    return this.requests.target;
   }
 
   /** The target that was asked for last, as it is typed, if what is shown is not of it yet. */
@@ -236,9 +220,7 @@ class KernelSource {
       this.take({ ...said, none: "interrupted" }, {});
       return this.tell();
     }
-    const old = !said.key.startsWith(`${this.facts.run} `);
-    if (old) this.take(said, null);
-    if (old) return;
+    if (!said.key.startsWith(`${this.facts.run} `)) return this.take(said, null);
     const arrays: Record<string, Numbers> = {};
     (said.arrays ?? []).forEach((coding, place) => {
       const { buffer, byteOffset, byteLength } = buffers[place];
@@ -256,18 +238,13 @@ class KernelSource {
     }
     if (said.ask === "picture") return pictureOf(arrays.pixels.values, said.header);
     if (said.ask === "heatmap") {
-      return arrays.heat
-        ? arrays.heat
-        : { values: null, shape: [], ...(said.none ? { none: said.none } : {}) };
+      return arrays.heat ?? { values: null, shape: [], ...(said.none ? { none: said.none } : {}) };
     }
     if (said.ask === "value") {
       return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
     }
     if (said.ask === "scores") return arrays.scores?.values ?? [];
-    if (["why", "weights", "map"].includes(said.ask)) return { ...said, arrays };
-    if (said.ask === "sides") return { ...said, ...arrays };
-    if (said.ask === "output") return said.none ? { none: said.none } : arrays;
-    return said.ask === "heatmaps" ? arrays : said;
+    return said.ask === "heatmaps" ? arrays : { ...said, ...arrays, arrays };
   }
 
   /** Those that were not used for long go. */
@@ -279,10 +256,10 @@ class KernelSource {
     }
   }
 
-  /** Maps of attention are of the chosen query. */
-  query({ place }: At, layer: string) {
+  /** What a question is about; maps of attention are of the chosen query. */
+  part({ layer, call, sample, depth, place }: At) {
     const attends = this.facts.layers.some((each) => each.attends && each.name === layer);
-    return attends ? { place } : {};
+    return { layer, call, sample, depth, ...(attends ? { place } : {}) };
   }
 
   /**
@@ -299,8 +276,7 @@ class KernelSource {
 
   /** With the last part of it comes the order. */
   ablate(at: At, told: (part: Scores | null) => void) {
-    const { layer, call, sample, depth } = at;
-    this.work({ ask: "ablation", layer, call, sample, depth, ...this.query(at, layer) }, (part) => {
+    this.work({ ask: "ablation", ...this.part(at) }, (part) => {
       const arrays = part?.arrays;
       const own = this.keyOf(this.question(at));
       const known = this.known.get(own);
@@ -312,8 +288,8 @@ class KernelSource {
   }
 
   /** Switch channels off, in their order, until the prediction changes. */
-  flip({ layer, call, sample, depth }: At, channels: number[], told: (part: Flips | null) => void) {
-    this.work({ ask: "flip", layer, call, sample, depth, channels }, (part) => {
+  flip(at: At, channels: number[], told: (part: Flips | null) => void) {
+    this.work({ ask: "flip", ...this.part(at), channels }, (part) => {
       told(part && { ...part, curve: part.curve?.map((score) => score ?? NaN) } as Flips);
     });
   }
@@ -325,30 +301,20 @@ class KernelSource {
   }
 
   /** This view without hookviz. */
-  async code(
-    settings: Settings & Record<string, unknown>,
-  ): Promise<{ code: string; none: string }> {
-    const said = await this.written({ ask: "code", settings });
-    return { code: said.code ?? "", none: said.none ?? "" };
+  code(settings: Settings & Record<string, unknown>) {
+    return this.written({ ask: "code", settings });
   }
 
   /** This view as a file. */
-  async file(
-    ending: string,
-    settings: Settings & Record<string, unknown>,
-  ): Promise<{ bytes: Uint8Array<ArrayBuffer> | null; none: string }> {
-    const said = await this.written({ ask: "file", ending, settings });
-    const bytes = said.arrays.file?.values as Uint8Array<ArrayBuffer> | undefined;
-    return { bytes: bytes ?? null, none: said.none ?? "" };
+  file(ending: string, settings: Settings & Record<string, unknown>) {
+    return this.written({ ask: "file", ending, settings });
   }
 
   /** What the kernel writes for once. */
-  written(question: AnyQuestion): Promise<WorkPart> {
+  written(question: AnyQuestion): Promise<Written> {
+    const none = "the network has changed: once more";
     return new Promise((resolve) =>
-      this.work(
-        question,
-        (said) => resolve(said ?? { none: "the network has changed: once more", arrays: {} }),
-      )
+      this.work(question, (said) => resolve(said ?? { none, arrays: {} }))
     );
   }
 
@@ -370,22 +336,19 @@ class KernelSource {
   }
 
   question(at: At): Omit<LayerQuestion, "key"> {
-    const { layer, call, sample, depth, shown_after } = at;
-    const part = { layer, call, sample, depth, shown_after, ...this.query(at, layer) };
-    return { ask: "layer", ...part, ...runIn(at) };
+    const { shown_after } = at;
+    return { ask: "layer", ...this.part(at), shown_after, ...runIn(at) };
   }
 
   layer(at: At) {
     const found = this.get(this.question(at));
     // The heatmap in the same round trip.
-    if (!found && this.facts.methods.includes(at.heatmap!)) this.heat(at as HeatAt, at.layer);
+    if (!found && this.facts.methods.includes(at.heatmap!)) this.heat(at as HeatAt);
     return found instanceof Layer ? found : null;
   }
 
-  heatQuestion(at: HeatAt, layer: string): Omit<HeatmapQuestion, "key"> {
-    const { call, sample, depth, heatmap: method } = at;
-    const part = { layer, call, sample, depth, method, ...this.query(at, layer) };
-    return { ask: "heatmap", ...part, ...runIn(at) };
+  heatQuestion(at: HeatAt): Omit<HeatmapQuestion, "key"> {
+    return { ask: "heatmap", ...this.part(at), method: at.heatmap, ...runIn(at) };
   }
 
   /** What the view asks first about a new run. A heatmap for which the model runs has to wait. */
@@ -397,20 +360,19 @@ class KernelSource {
     const questions: AnyQuestion[] = [
       layer,
       ...(place ? [{ ask: "picture" as const, of: place }] : []),
-      ...(this.facts.methods.includes(at.heatmap) ? [this.heatQuestion(at, at.layer)] : []),
+      ...(this.facts.methods.includes(at.heatmap) ? [this.heatQuestion(at)] : []),
     ];
     return questions.map((question) => ({ ...question, key: JSON.stringify(question) }));
   }
 
-  heat(at: HeatAt, layer: string) {
-    const { sample, depth, heatmap: method } = at;
+  heat(at: HeatAt) {
+    const { layer, sample, depth, heatmap: method } = at;
     if (at.ofAll) return this.get({ ask: "heatmaps", sample, depth, method })?.[layer] ?? null;
-    return this.get(this.heatQuestion(at, layer));
+    return this.get(this.heatQuestion(at));
   }
 
   field(at: At) {
-    const { layer, call, sample, depth } = at;
-    return this.get({ ask: "field", layer, call, sample, depth, ...this.query(at, layer) });
+    return this.get({ ask: "field", ...this.part(at) });
   }
 
   /** @param place of which sample, at which relative depth, of which input */
@@ -420,15 +382,13 @@ class KernelSource {
   }
 
   target(number: number) {
-    if (this.connection.refuses()) return;
-    this.requests.add({ set: "target", number });
+    this.edit({ set: "target", number });
     this.tell();
   }
 
   /** A target as it is written in Python. */
   write(written: string) {
-    if (this.connection.refuses()) return;
-    this.requests.add({ set: "target", written });
+    this.edit({ set: "target", written });
     this.tell();
   }
 
@@ -440,11 +400,8 @@ class KernelSource {
   }
 
   /** The heatmaps of both sides of a target that is a difference. */
-  sides({ layer, call, sample, depth, heatmap: method }: HeatAt) {
-    const waiting = [...this.pending].some((key) => key.includes('"ask":"sides"')); // each is two runs
-    const question = { ask: "sides" as const, layer, call, sample, depth, method };
-    const known = this.known.has(this.keyOf(question));
-    return waiting && !known ? null : this.get(question);
+  sides(at: HeatAt) {
+    return this.get({ ask: "sides", ...this.part(at), method: at.heatmap });
   }
 
   /**
@@ -464,11 +421,9 @@ class KernelSource {
     if (!this.connection.refuses()) this.requests.add(what);
   }
 
-  /** Terms of a value; one question at a time, so that the newest is next. */
+  /** Terms of a value. */
   why<Asked extends ReasonQuestion>(question: Asked) {
-    const waiting = [...this.pending].some((key) => key.includes(`"ask":"${question.ask}"`));
-    const known = this.known.has(this.keyOf(question));
-    return (waiting && !known ? null : this.get(question)) as Reason<Asked["ask"]> | null;
+    return this.get(question) as Reason<Asked["ask"]> | null;
   }
 
   map({ sample, depth }: At) {
@@ -486,16 +441,8 @@ class KernelSource {
     const [height, width] = layer?.header.size ?? [1, 1];
     // One question for each position of the map: the middle of it.
     const place: [number, number] = [(row + 0.5) / height, (column + 0.5) / width];
-    const which = at.order === "similarity"
-      ? { reference_channel: reference }
-      : { reference_channel: 0, place };
-    return this.get({
-      ...this.question(at),
-      ask: "scores" as const,
-      order: at.order!,
-      ...which,
-      ...this.query(at, at.layer),
-    });
+    const which = at.order === "similarity" ? { reference_channel: reference } : { place };
+    return this.get({ ...which, ...this.question(at), ask: "scores", order: at.order! });
   }
 
   /** The tensor's own numbers, where those that came were rounded or averaged. */
@@ -505,22 +452,9 @@ class KernelSource {
     const own = !layer?.arrays.maps.approximate && layer?.height === height &&
       layer?.width === width;
     if (!layer || own) return null;
-    // One question at a time: its answer is followed by a question about the latest position.
-    const waiting = [...this.pending].some((key) => key.includes('"ask":"value"'));
-    const { layer: name, call, sample, depth, shown_after, channel } = at;
-    const question = {
-      ask: "value" as const,
-      layer: name,
-      call,
-      sample,
-      depth,
-      shown_after,
-      channel: channel!,
-      row,
-      column,
-      ...this.query(at, name),
-    };
-    return waiting ? null : this.get(question);
+    const { shown_after } = at;
+    const channel = at.channel!;
+    return this.get({ ask: "value", ...this.part(at), shown_after, channel, row, column });
   }
 
   /** Fetch one layer at a time, so that the shown layer never waits for prefetched ones. */
@@ -626,15 +560,12 @@ export default {
     keepShortcutsFrom(root);
     const source = sourceOf(model);
     const settings = { ...model.get("settings"), ...source.moves.unhandled };
-    const others = new Set(source.listeners); // of views that are shown already
     const app = new App(root, source, settings, root);
     new Gallery(app, source);
-    const own = [...source.listeners].filter((each) => !others.has(each));
     const end = follow(model, app, source);
     return () => {
       end();
       app.end();
-      for (const each of own) source.listeners.delete(each);
     };
   },
 };

@@ -30,7 +30,7 @@ test("one request at a time; what waits is replaced by what is like it", () => {
   moves.note({ channel: 5 });
   for (const number of [1, 2, 3]) requests.add({ set: "target", number });
   assert.deepEqual(sent, [{ set: "target", number: 1, settings: { channel: 5 }, moved: 2 }]);
-  assert.equal(requests.target, 3);
+  assert.equal(requests.written, "3");
   for (const factor of [0.5, 0.4]) requests.add({ set: "factor", layer: "a", channel: 1, factor });
   requests.add({ set: "edits", keys: [1] });
   requests.add({ set: "edits", keys: [] });
@@ -44,7 +44,7 @@ test("one request at a time; what waits is replaced by what is like it", () => {
   );
   kernel.seen = moves.count;
   requests.next();
-  assert.equal(requests.target, null);
+  assert.equal(requests.written, null);
   assert.equal(requests.doing, 0);
 });
 

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 const { test } = Deno;
-import { layout } from "../../web/mosaic.ts";
+import { layout } from "../../web/tiles.ts";
 import { State } from "../../web/state.ts";
 import { cases } from "./cases.js";
 
