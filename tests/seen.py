@@ -9,6 +9,8 @@ from html import unescape
 
 import ipywidgets as widgets
 
+from hookviz.widgets.lifecycle import living
+
 
 def parts(widget):
     """The widget and all that is in it, but for what is hidden."""
@@ -29,9 +31,8 @@ def labels(widget):
 
 
 def registered():
-    """Ids of all widgets that are alive, in ipywidgets 7 and 8."""
-    module = widgets.widgets.widget
-    return set(module._instances if hasattr(module, "_instances") else widgets.Widget.widgets)
+    """Ids of all widgets that are alive."""
+    return {each.model_id for each in living()}
 
 
 def control(widget, label):

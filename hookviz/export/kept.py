@@ -28,28 +28,21 @@ class KeptFigure:
     def __init__(self) -> None:
         self._layout: tuple[Any, ...] = ()
         self._pictures: list[Panel | ImagePanel] = []
-        self._moving: set[int] = set()  # the columns that are not in the background
         self._background: Any = None
 
     def draw(self, frame: Frame) -> list[Image.Image]:
         """Return the pictures of a frame and the grid of its channels, RGB."""
-        pictures, layout = shown_pictures(frame), _layout(frame)
+        self._pictures, layout = shown_pictures(frame), _layout(frame)
         if layout != self._layout:
             figure = draw_figure(frame, captions=False)
             outline(None, (), figure.axes[-1])
             self._canvas = FigureCanvasAgg(figure)
             self._layout, self._background = layout, None
             self._mosaic = wide_tiles(frame).mosaic
-            self._moving = {n for n, each in enumerate(pictures) if isinstance(each, Panel)}
-        elif changed := {
-            number
-            for number, (before, now) in enumerate(zip(self._pictures, pictures, strict=True))
-            if number not in self._moving and not _same(before, now)
-        }:
-            self._moving |= changed
-            self._background = None
-        self._pictures = pictures
-        moving = self._fill()
+        moving: list[Artist] = []
+        for picture, axes in zip(self._pictures, self._canvas.figure.axes, strict=False):
+            fill(picture, axes)
+            moving += _artists(picture, axes)
         if self._background is None:
             for artist in moving:
                 artist.set_animated(True)
@@ -60,7 +53,7 @@ class KeptFigure:
         for artist in moving:
             artist.draw(renderer)
         whole = Image.fromarray(np.asarray(self._canvas.buffer_rgba())).convert("RGB")
-        return measure(pictures).cut(whole)
+        return measure(self._pictures).cut(whole)
 
     def box(self, frame: Frame) -> Box:
         """Return the place of the chosen channel in the grid of the frame drawn last."""
@@ -74,16 +67,6 @@ class KeptFigure:
             width * axes.width,
             height * axes.height / part,
         )
-
-    def _fill(self) -> list[Artist]:
-        """Give the moving parts the values of a frame, and return them in drawing order."""
-        for number in self._moving:
-            fill(self._pictures[number], self._canvas.figure.axes[number])
-        return [
-            artist
-            for number in sorted(self._moving)
-            for artist in _artists(self._pictures[number], self._canvas.figure.axes[number])
-        ]
 
 
 def _artists(picture: Panel | ImagePanel, axes: Axes) -> Iterator[Artist]:
@@ -106,13 +89,3 @@ def _layout(frame: Frame) -> tuple[Any, ...]:
         for each in pictures
     ]
     return sizes, tiles.mosaic, tiles.cmap
-
-
-def _same(before: Panel | ImagePanel, now: Panel | ImagePanel) -> bool:
-    """Return whether two finished pictures look the same."""
-    return (
-        isinstance(before, ImagePanel)
-        and isinstance(now, ImagePanel)
-        and before.box == now.box
-        and np.array_equal(before.pixels, now.pixels)
-    )

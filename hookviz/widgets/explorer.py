@@ -480,12 +480,11 @@ class Explorer(ViewResults):
     @defer_interrupts
     def close(self) -> None:
         """Release tensors and every widget that belongs to this one; may be called twice."""
-        attributes = vars(self)
-        for part in (self._canvas, attributes.get("_tops")):
-            if part is not None and part not in self.children:
-                close_tree(part)
+        tops = vars(self).get("_tops")
+        if tops is not None and tops not in self.children:  # not all has been made
+            close_tree(tops)
         super().close()
-        self._view = self._frame = self._run = self._canvas = self._still = self._beside = None
+        self._view = self._frame = self._run = self._still = self._beside = None
         self._given, self._face = Given(None), None
         self._channels, self.gallery = {}, Gallery()
 

@@ -137,7 +137,10 @@ class LiveWidget(widgets.VBox):
         if self.closed:
             return
         self.closed = True
+        if self._canvas is not None and self._canvas not in self.children:
+            close_tree(self._canvas)
         close_tree(self, super().close)
+        self._canvas = None
         self.set_trait("children", ())  # IPython's Out may keep this one for ever
         # A linked widget would go on setting traits of this one.
         kinds = [by_kind.values() for by_kind in self._trait_notifiers.values()]

@@ -145,9 +145,6 @@ class LiveTraining(LiveWidget):
 
     def close(self) -> None:
         """Release all its widgets; the training goes on."""
-        if self._canvas is not None and self._canvas not in self.children:
-            close_tree(self._canvas)
         if not self.closed and (shell := get_ipython()):
             shell.events.unregister("post_run_cell", self._cell_ran)
         super().close()
-        self._canvas = None

@@ -14,11 +14,11 @@ import torch
 torch.set_num_threads(1)
 import hookviz, ipywidgets
 from ipywidgets import HBox, VBox
-from limits.resources import _widgets as every, census, resident
+from limits.resources import census, living, resident
 from seen import control, parts
 model, image, kept = hookviz.demo_model(), hookviz.demo_images()[6], []
 new = lambda: hookviz.explore(model, image, layers='stem.*')
-explorers = lambda: [w for w in every().values() if isinstance(w, hookviz.widgets.Explorer)]
+explorers = lambda: [w for w in living() if isinstance(w, hookviz.widgets.Explorer)]
 gc.collect(); gc.freeze()
 """
 
@@ -34,4 +34,4 @@ def started():
 def kernel(started):
     """Return the kernel without the widgets of the previous test."""
     yield started
-    started.run("for w in list(every().values()): w.close()\nkept.clear()")
+    started.run("for w in living(): w.close()\nkept.clear()")

@@ -12,6 +12,8 @@ import torch
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
+from hookviz.widgets.lifecycle import living
+
 
 def storages():
     """Return address -> bytes of the storage of every live tensor; views are not counted twice."""
@@ -49,7 +51,7 @@ def census(model):
     tensors, objects = _tensors(every := gc.get_objects()), len(every)
     del every
     return {
-        "widgets": len(_widgets()),
+        "widgets": len(living()),
         "comms": _comms(),
         "tensors": len(tensors),
         "tensor bytes": sum(_storages(tensors).values()),
@@ -57,13 +59,6 @@ def census(model):
         "figures": _figures(),
         "hooks": sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in modules),
     }
-
-
-def _widgets():
-    from ipywidgets.widgets import widget
-
-    every = getattr(widget, "_instances", None)
-    return widget.Widget.widgets if every is None else every  # ipywidgets 7
 
 
 def _comms():

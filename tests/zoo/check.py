@@ -8,12 +8,12 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-import ipywidgets
 import torch
 from matplotlib import pyplot
 from reference import CONVOLUTION, assert_exact, true_outputs
+from seen import registered
 from torch import Tensor
 from untouched import changes, snapshot
 
@@ -241,7 +241,7 @@ def explore(case, truths, result):
     chance = random.Random(4)
     for module in model.modules():
         module.training = chance.random() < 0.5
-    alive, figures = widgets(), set(pyplot.get_fignums())
+    alive, figures = registered(), set(pyplot.get_fignums())
     seed()
     before = snapshot(model)
     explorer = hookviz.explore(model, case.input())
@@ -260,13 +260,7 @@ def explore(case, truths, result):
 
 def note_left(alive, figures, result):
     """Add to the result the widgets and figures that were not closed."""
-    if more := widgets() - alive:
+    if more := registered() - alive:
         result.left.append(f"{len(more)} widgets")
     if more := set(pyplot.get_fignums()) - figures:
         result.left.append(f"{len(more)} figures")
-
-
-def widgets():
-    """Return the ids of all open widgets, in ipywidgets 7 and 8."""
-    module: Any = ipywidgets.widgets.widget
-    return set(module._instances if hasattr(module, "_instances") else ipywidgets.Widget.widgets)

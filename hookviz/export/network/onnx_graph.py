@@ -259,11 +259,14 @@ def _share_transposed(graph: Any) -> None:
         else:
             nodes.append(onnx.helper.make_node("Transpose", [found], [tensor.name], perm=[1, 0]))
     made = {node.output[0] for node in nodes}
-    initializers = [each for each in graph.initializer if each.name not in made]
-    nodes += list(graph.node)
-    del graph.initializer[:], graph.node[:]
-    graph.initializer.extend(initializers)
-    graph.node.extend(nodes)
+    _replace(graph.initializer, [each for each in graph.initializer if each.name not in made])
+    _replace(graph.node, [*nodes, *graph.node])
+
+
+def _replace(field: Any, items: list[Any]) -> None:
+    """Give a list of a protocol buffer other items."""
+    del field[:]
+    field.extend(items)
 
 
 def _shrink(model: Any, precision: Precision) -> None:
@@ -286,8 +289,7 @@ def _shrink(model: Any, precision: Precision) -> None:
             continue
         name = tensor.name
         if precision == "float16":
-            most = float(np.abs(values).max())
-            if most > 6e4 or most < 1e-3:
+            if not 1e-3 <= np.abs(values).max() <= 6e4:
                 kept.append(tensor)
                 continue
             kept.append(numpy_helper.from_array(values.astype(np.float16), f"{name} half"))
@@ -307,11 +309,8 @@ def _shrink(model: Any, precision: Precision) -> None:
                 "DequantizeLinear", [f"{name} steps", f"{name} step"], [name], axis=0
             )
         )
-    del graph.initializer[:]
-    graph.initializer.extend(kept)
-    nodes += list(graph.node)
-    del graph.node[:]
-    graph.node.extend(nodes)
+    _replace(graph.initializer, kept)
+    _replace(graph.node, [*nodes, *graph.node])
 
 
 def _forward_first(model: Any) -> tuple[bytes, int]:
@@ -332,9 +331,7 @@ def _forward_first(model: Any) -> tuple[bytes, int]:
         every = getattr(model.graph, name)
         own = [bool(needed.intersection(getattr(each, "output", (each.name,)))) for each in every]
         getattr(rest.graph, name).extend(compress(every, map(not_, own)))
-        first = [*compress(every, own)]
-        del every[:]
-        every.extend(first)
+        _replace(every, [*compress(every, own)])
     begins = model.SerializeToString()
     return begins + rest.SerializeToString(), len(begins)
 

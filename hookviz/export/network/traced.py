@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -101,6 +101,17 @@ class TracedNetwork:
     layers: list[NetworkLayer]
 
 
+class _Forward(NamedTuple):
+    """One forward: the calls of its layers in order, and what the graph returns of it."""
+
+    calls: list[tuple[str, int]]  # names and numbers
+    outputs: list[Tensor]
+    sources: list[Tensor]  # whose gradients are those of the outputs
+    logits: Tensor | None
+    scores: dict[str, Tensor]
+    shown: list[Tensor]
+
+
 def trace_network(
     session: Session,
     names: Sequence[str],
@@ -139,14 +150,12 @@ def trace_network(
     modules = {known[0]: module for module, known in module_names(core).items()}
     widths: dict[str, int] = {}
     starts: dict[str, int] = {}
-    calls: list[tuple[str, int]] = []
-    found: dict[str, Any] = {}
 
-    def run(given: dict[str, Tensor]) -> tuple[Tensor, ...]:
+    def forward(given: dict[str, Tensor]) -> _Forward:
         x, scales = given["input"], given.get("scales")
+        calls: list[tuple[str, int]] = []
         outputs: list[Tensor] = []
-        sources: list[Tensor] = []  # whose gradients are those of the outputs
-        calls.clear()
+        sources: list[Tensor] = []
 
         def after(name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
             first = next(iter(tensors(output)), None)
@@ -175,31 +184,33 @@ def trace_network(
             own = logits * _weights(given["classes"], logits.detach())
         scores = {f"weights:{n}": each for n, each in enumerate(shown)} | {"own": own}
         scores = {n: each for n, each in scores.items() if each is not None and each.requires_grad}
-        found.update(logits=logits, outputs=outputs, sources=sources, scores=scores)
-        gradients = _gradients(sources, scores, given) if found.get("traced") else []
-        return (*([logits] if logits is not None else []), *outputs, *gradients, *shown)
+        return _Forward(calls, outputs, sources, logits, scores, shown)
+
+    def run(given: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        ran = forward(given)
+        gradients = _gradients(ran.sources, ran.scores, given) if backward else []
+        logits = [] if ran.logits is None else [ran.logits]
+        return (*logits, *ran.outputs, *gradients, *ran.shown)
 
     with session.active():
         for parameter in core.parameters():
             parameter.requires_grad_(False)
         try:
-            run({"input": given})
-            logits, outputs, scores = found["logits"], found["outputs"], found["scores"]
-            reached = _reached(found["sources"], scores) if backward else [()] * len(outputs)
+            first = forward({"input": given})
+            scores = first.scores if backward else {}
+            reached = _reached(first.sources, scores)
         except RuntimeError as error:
             raise NetworkError(str(error)) from error
         total = 0
-        for (name, call), output in zip(calls, outputs, strict=True):
+        for (name, call), output in zip(first.calls, first.outputs, strict=True):
             if call == 0:
                 widths[name] = _width(output, modules[name])
                 starts[name] = total
                 total += widths[name]
         inputs = {"input": given}
-        if backward:
-            inputs |= _target_inputs(logits, scores)
+        inputs |= _target_inputs(first.logits, scores)
         if total:
             inputs["scales"] = torch.ones(total, dtype=given.dtype, device=given.device)
-        found["traced"] = backward
         graph = _graph_of(run, inputs, session.name)
     layers = [
         NetworkLayer(
@@ -212,9 +223,9 @@ def trace_network(
             starts[name],
             targets,
         )
-        for (name, call), output, targets in zip(calls, found["outputs"], reached, strict=True)
+        for (name, call), output, targets in zip(first.calls, first.outputs, reached, strict=True)
     ]
-    names_of = ["logits"] if logits is not None else []
+    names_of = ["logits"] if first.logits is not None else []
     names_of += [f"activation:{each.name}" for each in layers]
     names_of += [f"gradient:{each.name}" for each in layers if each.graded]
     names_of += [f"answer:{number}" for number in range(len(answers))]
