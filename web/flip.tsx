@@ -1,7 +1,6 @@
 // Channels go off, one after another, until the prediction changes: with the curve, and a stop.
 
-import { Canvas, Toggle } from "./controls.tsx";
-import { contextOf } from "./levels.ts";
+import { Toggle } from "./controls.tsx";
 import { percent } from "./numbers.ts";
 import type { App } from "./app.ts";
 import type { FlipAnswer } from "./messages.d.ts";
@@ -14,9 +13,6 @@ interface Work {
   layer: string;
   count: number;
 }
-
-const WIDE = 240; // of the curve, in pixels of the canvas
-const HIGH = 44;
 
 /** The search, and its result. */
 export class Flip {
@@ -113,24 +109,21 @@ export function FlipView({ flip }: { flip: Flip }) {
 }
 
 function Curve({ curve }: { curve: number[] }) {
-  const draw = (canvas: HTMLCanvasElement) => {
-    const context = contextOf(canvas);
-    context.clearRect(0, 0, WIDE, HIGH);
-    context.strokeStyle = getComputedStyle(canvas).color;
-    context.lineWidth = 3;
-    context.beginPath();
-    const last = Math.max(curve.length - 1, 1);
-    for (const [off, share] of curve.entries()) {
-      context.lineTo(((WIDE - 4) * off) / last + 2, HIGH - 2 - (HIGH - 4) * share);
-    }
-    context.stroke();
-  };
+  const last = Math.max(curve.length - 1, 1);
+  const points = curve.map((share, off) => `${off / last},${1 - share}`).join(" ");
   const shares = curve.map((share, off) => `${off} off ${percent(share)}`).join(", ");
   const words = `the prediction's probability: ${shares}`;
   return (
-    <span class="hv-curve" role="img" aria-label={words} title={words}>
-      <Canvas width={WIDE} height={HIGH} aria-hidden="true" paint={draw} deps={[curve]} />
-    </span>
+    <svg
+      class="hv-curve"
+      role="img"
+      aria-label={words}
+      viewBox="0 0 1 1"
+      preserveAspectRatio="none"
+    >
+      <title>{words}</title>
+      <polyline points={points} />
+    </svg>
   );
 }
 

@@ -112,55 +112,47 @@ export function layerArrays(
   const weights = gradients && meansOf(gradients, count);
   const row = (of: Numbers, place: number) =>
     of.values.subarray(place * count, (place + 1) * count);
-  const found: Partial<Arrays> = { maps: { shape, values: maps }, numbers };
-  if (gradients && slopes && weights) {
-    found.gradients = { shape, values: gradients };
-    found.gradient_numbers = slopes;
-    found.weights = { shape: [count], values: weights };
-    found.flat = { shape: [count], values: flatnessOf(gradients, count) };
-  }
   const keys: Record<string, () => ArrayLike<number>> = {
     mean: () => row(numbers, 2),
     max: () => row(numbers, 1),
     zeros: () => row(numbers, 3),
     gradient: () => (slopes ? row(slopes, 4) : new Float32Array(count)),
-    weight: () => weights ?? new Float32Array(count),
+    "gradcam weight": () => weights ?? new Float32Array(count),
   };
-  later(found, "orders", () => {
-    const values = new Uint32Array(orders.length * count);
-    orders.forEach((name, place) => {
-      values.set(descending(keys[name]?.() ?? new Float32Array(count)), place * count);
-    });
-    return { shape: [orders.length, count], values };
-  });
-  later(found, "percentiles", () => {
-    const ends = [maps, ...(gradients ? [gradients] : [])].flatMap((each) =>
+  const own = gradients && slopes && weights && {
+    gradients: { shape, values: gradients },
+    gradient_numbers: slopes,
+    weights: { shape: [count], values: weights },
+    flat: { shape: [count], values: flatnessOf(gradients, count) },
+  };
+  const ordersOf = () => {
+    const found = orders.map((name) => [...descending(keys[name]?.() ?? new Float32Array(count))]);
+    return { shape: [orders.length, count], values: Uint32Array.from(found.flat()) };
+  };
+  const percentiles = () => {
+    const rows = [maps, ...(gradients ? [gradients] : [])].flatMap((each) =>
       percentilesOf(each, count)
     );
-    const values = new Float64Array(ends.length * count);
-    ends.forEach((each, place) => {
-      values.set(each, place * count);
-    });
-    return { shape: [ends.length, count], values };
-  });
-  // Of one channel at a time: a new picture shows one.
+    const values = Float64Array.from(rows.flatMap((row) => [...row]));
+    return { shape: [rows.length, count], values };
+  };
+  let [ordered, ends] = [null as Numbers | null, null as Numbers | null];
   const size = maps.length / count;
-  const ends = (channel: number) =>
-    gradients &&
-    percentilesOf(gradients.subarray(channel * size, (channel + 1) * size), 1).map((each) =>
-      each[0]
-    );
-  Object.defineProperty(found, "slopeEnds", { value: ends });
-  return found as Arrays;
-}
-
-function later(holder: object, name: string, make: () => unknown) {
-  let made: unknown = null;
-  Object.defineProperty(holder, name, {
-    enumerable: true,
-    get: () => {
-      made ??= make();
-      return made;
+  return {
+    maps: { shape, values: maps },
+    numbers,
+    ...own,
+    get orders() {
+      return ordered ??= ordersOf();
     },
-  });
+    get percentiles() {
+      return ends ??= percentiles();
+    },
+    // Of one channel at a time: a new picture shows one.
+    slopeEnds: (channel: number) =>
+      gradients &&
+      percentilesOf(gradients.subarray(channel * size, (channel + 1) * size), 1).flatMap((
+        end,
+      ) => [...end]),
+  } as Arrays;
 }

@@ -5,7 +5,7 @@ import { useMemo, useState } from "preact/hooks";
 import { Canvas, Menu, Slider } from "./controls.tsx";
 import { drawDimension, isOdd, usedBins } from "./dimension.ts";
 import { shareOf } from "./dom.ts";
-import { COLOURS, contextOf, GAP, NAN, paint, paletteOf } from "./levels.ts";
+import { COLOURS, GAP, NAN, paint, paletteOf } from "./levels.ts";
 import { short } from "./numbers.ts";
 import { RecordedStep } from "./recorded.ts";
 import type { StepsFacts } from "./recorded.ts";
@@ -311,43 +311,30 @@ function Bars({ view: { known, at, row, facts }, what, side }: Side) {
   return (
     <>
       <div class="hv-dim">{bins ? `${what}: log scale, ${ends}` : `no ${what} here`}</div>
-      <Canvas
+      <div
         class="hv-steps-bars"
         role="img"
         aria-label={`Histogram of ${what} of ${row} at step ${at}, ${ends}`}
-        width={520}
-        height={120}
         hidden={!bins}
-        paint={(canvas) => bins && drawBars(canvas, found, bins, facts)}
-        deps={[found]}
-      />
+      >
+        {bins && Array.from(found.subarray(bins.first, bins.last + 1), (count, n) => (
+          <i
+            key={n}
+            style={{
+              background: barColour(bins.first + n, facts),
+              height: count ? `max(2px, ${(100 * count) / Math.max(...found)}%)` : 0,
+            }}
+          />
+        ))}
+      </div>
     </>
   );
 }
 
-function drawBars(
-  canvas: HTMLCanvasElement,
-  found: Float32Array,
-  { first, last }: { first: number; last: number },
-  { bins: { octaves, count } }: StepsFacts,
-) {
-  const context = contextOf(canvas);
-  context.clearRect(0, 0, canvas.width, canvas.height);
-  const most = Math.max(...found);
-  const wide = canvas.width / (last - first + 1);
-  for (let place = first; place <= last; place++) {
-    context.fillStyle = isOdd(place, count)
-      ? "#ff00ff"
-      : place <= octaves
-      ? "#3b6fb6"
-      : place === octaves + 1
-      ? "#888"
-      : "#c0504d";
-    const share = found[place] / most;
-    const height = share ? Math.max(2, share * canvas.height) : 0;
-    const left = (place - first) * wide;
-    context.fillRect(left, canvas.height - height, Math.max(1, wide - 1), height);
-  }
+function barColour(place: number, { bins: { octaves, count } }: StepsFacts) {
+  if (isOdd(place, count)) return "#ff00ff";
+  if (place === octaves + 1) return "#888";
+  return place <= octaves ? "#3b6fb6" : "#c0504d";
 }
 
 const inSteps = ({ length }: number[]) => `${length} recorded step${length === 1 ? "" : "s"}`;

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import { Breakable, Canvas } from "./controls.tsx";
-import { heatRange, put } from "./levels.ts";
+import { contextOf, heatRange, put } from "./levels.ts";
 import { middle } from "./numbers.ts";
 import { blended, upsampled } from "./overlay.ts";
 import type { Picture, SomeHeat } from "./source.ts";
@@ -76,24 +76,17 @@ function blank(): Picture {
   return { pixels, width: SIDE, height: SIDE };
 }
 
-/** A picture made small, by the nearest pixels' mean. */
-function thumbnail(picture: Picture): Picture {
-  const factor = Math.max(1, Math.floor(Math.max(picture.width, picture.height) / SIDE));
-  const width = Math.max(1, Math.floor(picture.width / factor));
-  const height = Math.max(1, Math.floor(picture.height / factor));
-  const pixels = new Uint8ClampedArray(4 * width * height);
-  for (let y = 0; y < height; y++) {
-    for (let x = 0; x < width; x++) {
-      for (let c = 0; c < 4; c++) {
-        let sum = 0;
-        for (let dy = 0; dy < factor; dy++) {
-          for (let dx = 0; dx < factor; dx++) {
-            sum += picture.pixels[4 * ((y * factor + dy) * picture.width + x * factor + dx) + c];
-          }
-        }
-        pixels[4 * (y * width + x) + c] = sum / factor / factor;
-      }
-    }
-  }
-  return { pixels, width, height };
+/** A picture made small. */
+function thumbnail({ pixels, width, height }: Picture): Picture {
+  const scale = Math.min(1, SIDE / Math.max(width, height));
+  const [wide, high] = [width, height].map((side) => Math.max(1, Math.round(scale * side)));
+  const [whole, small] = ["canvas", "canvas"].map((tag) =>
+    document.createElement(tag) as HTMLCanvasElement
+  );
+  put(whole, pixels, width, height);
+  [small.width, small.height] = [wide, high];
+  const context = contextOf(small);
+  context.imageSmoothingQuality = "high";
+  context.drawImage(whole, 0, 0, wide, high);
+  return { pixels: context.getImageData(0, 0, wide, high).data, width: wide, height: high };
 }

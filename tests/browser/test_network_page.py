@@ -539,6 +539,17 @@ def test_occlusion_runs_the_network_equals_pythons_and_can_be_stopped(network):
     menu.select_option(before)
 
 
+def test_channels_are_sorted_by_their_grad_cam_weight(network):
+    page, layer = network, "layer1.0.conv1"
+    find_layer(page, layer)
+    cache = as_torch(small(), given(FIRST), likeliest(FIRST)[0])[1]
+    first = int(cache[layer].gradient.mean((0, 2, 3)).argmax())
+    order = page.get_by_role("combobox", name="order of the channels")
+    order.select_option("gradcam weight")
+    expect(page.locator(".hv-tile").first).to_have_attribute("data-channel", str(first))
+    order.select_option("index")
+
+
 @pytest.mark.heavy
 def test_the_order_by_score_drop_equals_pythons(written, shown):
     page = shown(written)
