@@ -12,6 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+from ..tables import cut
+
 
 class ShownFigure(Figure):
     """A figure that a notebook displays without pyplot."""
@@ -67,19 +69,9 @@ def drawable(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in whole)
 
 
-def within(text: str, letters: int) -> str:
-    """Leave out the middle of a text that is too long.
-
-    >>> within("features.block3.conv", 11)
-    'featu….conv'
-    """
-    half = (letters - 1) // 2
-    return text if len(text) <= letters else f"{text[: letters - 1 - half]}…{text[-half:]}"
-
-
 def layer_label(layer: str, letters: int = 40) -> str:
     """Cut the name of a layer to the room in a figure."""
-    return no_formula(within(layer or "(model)", letters))
+    return no_formula(cut(layer or "(model)", letters))
 
 
 def name_ticks(axis: Axis, names: Sequence[str], most: int = 40) -> None:

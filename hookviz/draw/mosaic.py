@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -23,15 +24,35 @@ PAGE = 128
 
 @dataclass(frozen=True, eq=False)
 class Mosaic:
-    """All channels in one picture, uint8 ``(height, width)``: tiles one pixel apart, in rows."""
+    """All channels in one picture: tiles one pixel apart, in rows."""
 
-    levels: np.ndarray
+    tiles: np.ndarray  #: uint8 ``(C, h, w)``
     columns: int
-    tile_height: int
-    tile_width: int
+
+    @cached_property
+    def levels(self) -> np.ndarray:
+        """The picture, uint8 ``(height, width)``."""
+        count, columns = len(self.tiles), self.columns
+        rows, tall, wide = math.ceil(count / columns), self.tile_height + 1, self.tile_width + 1
+        sheet = np.full((rows * columns, tall, wide), GAP, np.uint8)
+        sheet[:count, :-1, :-1] = self.tiles
+        in_rows = sheet.reshape(rows, columns, tall, wide).swapaxes(1, 2)
+        return np.ascontiguousarray(in_rows.reshape(rows * tall, columns * wide)[:-1, :-1])
+
+    @property
+    def tile_height(self) -> int:
+        return self.tiles.shape[1]
+
+    @property
+    def tile_width(self) -> int:
+        return self.tiles.shape[2]
 
     def box(self, position: int) -> tuple[float, float, float, float]:
-        """Return left, top, width and height of a tile, as fractions of the whole picture."""
+        """Return left, top, width and height of a tile, as fractions of the whole picture.
+
+        >>> mosaic(np.zeros((6, 2, 2)), np.zeros(6), np.ones(6)).box(0)[:2]
+        (0.0, 0.0)
+        """
         row, column = divmod(position, self.columns)
         height, width = self.levels.shape
         return (
@@ -40,23 +61,6 @@ class Mosaic:
             self.tile_width / width,
             self.tile_height / height,
         )
-
-    def rearranged(self, columns: int) -> Mosaic:
-        """Return the same tiles in rows of another length.
-
-        >>> whole = mosaic(np.zeros((6, 2, 2)), np.zeros(6), np.ones(6))
-        >>> whole.columns, whole.rearranged(6).box(5)[1]
-        (3, 0.0)
-        """
-        tall, wide = self.tile_height + 1, self.tile_width + 1
-        sheet = np.pad(self.levels, ((0, 1), (0, 1)), constant_values=GAP)
-        tiles = sheet.reshape(-1, tall, self.columns, wide).swapaxes(1, 2).reshape(-1, tall, wide)
-        rows = math.ceil(len(tiles) / columns)
-        padded = np.full((rows * columns, tall, wide), GAP, np.uint8)
-        padded[: len(tiles)] = tiles
-        whole = padded.reshape(rows, columns, tall, wide).swapaxes(1, 2)
-        levels = whole.reshape(rows * tall, columns * wide)[:-1, :-1]
-        return Mosaic(levels, columns, self.tile_height, self.tile_width)
 
 
 def mosaic(
@@ -92,17 +96,11 @@ def mosaic(
     tiles = averaged(maps, math.ceil(max(height, width) / room))
     levels = to_levels(tiles, low[:, None, None], high[:, None, None])
     levels = _enlarge(levels, room)
-    _, tall, wide = levels.shape
     if silent is not None and silent.any():
         # In the colour at the far end: a gap is invisible on a white zero of a diverging colormap.
         ink = np.where(levels[silent] < COLOURS // 2, COLOURS - 1, 0)
-        levels[silent] = np.where(_cross(tall, wide), ink, levels[silent])
-    rows = math.ceil(count / columns)
-    sheet = np.full((rows * columns, tall + 1, wide + 1), GAP, np.uint8)
-    sheet[:count, :tall, :wide] = levels
-    sheet = sheet.reshape(rows, columns, tall + 1, wide + 1).swapaxes(1, 2)
-    whole = sheet.reshape(rows * (tall + 1), columns * (wide + 1))[:-1, :-1]
-    return Mosaic(np.ascontiguousarray(whole), columns, tall, wide)
+        levels[silent] = np.where(_cross(*levels.shape[1:]), ink, levels[silent])
+    return Mosaic(levels, columns)
 
 
 def _enlarge(levels: np.ndarray, room: int) -> np.ndarray:
@@ -150,10 +148,10 @@ class Piece:
         top, left, bottom, right = np.array(self.box) * [height, width, height, width]
         if not whole:
             ends = math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom)
-            return _fitting(picture.crop(ends), LARGE)
+            part = picture.crop(ends)
+            return _resized(part, LARGE) if max(part.size) > LARGE else part
         factor = LARGE / max(height, width)
-        size = max(1, round(width * factor)), max(1, round(height * factor))
-        picture = picture.resize(size, _way(factor, max(height, width)))
+        picture = _resized(picture, LARGE)
         pen = ImageDraw.Draw(picture)
         if self.is_part:
             box = [round(each * factor) for each in (left, top, right, bottom)]
@@ -161,7 +159,7 @@ class Piece:
             pen.rectangle([box[0] - 1, box[1] - 1, box[2] + 1, box[3] + 1], None, EDGE, 5)
             pen.rectangle(box, None, ACCENT, 3)
         if self.centre is not None:
-            x, y = self.centre[1] * size[0], self.centre[0] * size[1]
+            x, y = self.centre[1] * picture.width, self.centre[0] * picture.height
             for radius, colour in ((6, EDGE), (4, ACCENT)):
                 pen.ellipse([x - radius, y - radius, x + radius, y + radius], fill=colour)
         return picture
@@ -215,11 +213,8 @@ def strip(pieces: Sequence[Piece], side: int, *, whole: bool = False) -> Image.I
     for index, piece in enumerate(pieces):
         if piece.picture is None:
             continue
-        drawn = piece.drawn(whole)
-        factor = side / max(drawn.size)
-        size = max(1, round(drawn.width * factor)), max(1, round(drawn.height * factor))
-        drawn = drawn.resize(size, _way(factor, max(drawn.size)))
-        corner = index * side + (side - size[0]) // 2, (side - size[1]) // 2
+        drawn = _resized(piece.drawn(whole), side)
+        corner = index * side + (side - drawn.width) // 2, (side - drawn.height) // 2
         sheet.paste(drawn, corner)
     return sheet
 
@@ -252,16 +247,9 @@ def data_url(picture: Image.Image, quality: int = 85) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(held.getvalue()).decode()}"
 
 
-def _fitting(picture: Image.Image, most: int) -> Image.Image:
-    factor = most / max(picture.size)
-    if factor >= 1:
-        return picture
-    size = max(1, round(picture.width * factor)), max(1, round(picture.height * factor))
-    return picture.resize(size, Image.Resampling.BOX)
-
-
-def _way(factor: float, side: int) -> Image.Resampling:
-    """Return the resampling filter: in a small picture single pixels stay visible."""
-    if factor < 1:
-        return Image.Resampling.BOX
-    return Image.Resampling.NEAREST if side <= FEW else Image.Resampling.BICUBIC
+def _resized(picture: Image.Image, side: int) -> Image.Image:
+    """Resize to this longer side; in a small picture single pixels stay visible."""
+    longest = max(picture.size)
+    enlarging = Image.Resampling.NEAREST if longest <= FEW else Image.Resampling.BICUBIC
+    size = [max(1, round(each * side / longest)) for each in picture.size]
+    return picture.resize(size, Image.Resampling.BOX if side < longest else enlarging)

@@ -130,7 +130,7 @@ def wide_tiles(frame: Frame) -> ChannelGrid:
     own, count = tiles.mosaic, len(tiles.channels)
     shape = (own.tile_height + 1) / (own.tile_width + 1)
     columns = min(count, max(own.columns, math.ceil(math.sqrt(count * shape * ratio))))
-    wide = own.rearranged(columns)
+    wide = replace(own, columns=columns)
     return replace(tiles, mosaic=wide, box=wide.box(tiles.place))
 
 

@@ -29,7 +29,7 @@ from ..run.pictures import load_picture
 from ..run.progress import Progress
 from ..run.session import Session
 from ..run.transforms import Transform, preprocessing_for, transform_for
-from ..tables import Tabular, escape, for_terminal, html_table, number, plain, text_table
+from ..tables import Tabular, cut, escape, for_terminal, html_table, number, plain, text_table
 from .showing import widget
 from .survey.run import survey as survey_of
 from .survey.survey import Survey, check_survey
@@ -418,7 +418,7 @@ class FeatureVisualization(Tabular):
 
     def figure(self) -> ShownFigure:
         """Draw a row for each channel: the pictures of both seeds, then natural ones."""
-        from ..draw.figures import ShownFigure, no_formula, within  # matplotlib
+        from ..draw.figures import ShownFigure, no_formula  # matplotlib
 
         rows = [self.pieces(channel) for channel in self.channels]
         columns = max(map(len, rows))
@@ -429,7 +429,7 @@ class FeatureVisualization(Tabular):
         for line, pieces in zip(grid, rows, strict=True):
             for axes, piece in zip(line, pieces, strict=False):
                 axes.imshow(piece.drawn())
-                axes.set_title(no_formula(within(piece.caption, CAPTION)), fontsize="x-small")
+                axes.set_title(no_formula(cut(piece.caption, CAPTION)), fontsize="x-small")
         figure.suptitle(no_formula(self.verdict), fontsize="small")
         return figure
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...draw import html
 from ...draw.colours import colour_ranges, palette
-from ...draw.figures import ShownFigure, no_formula, small_png, within
+from ...draw.figures import ShownFigure, no_formula, small_png
 from ...draw.mosaic import mosaic
 from ...hooking.arguments import is_index, whole_number
 from ...hooking.select import is_convolution, select_layer, type_name
@@ -20,7 +20,7 @@ from ...hooking.weights import stored_tensor
 from ...run.follow import StopForward, follow
 from ...run.recorder import ModuleCall
 from ...run.session import Session
-from ...tables import Tabular, escape, for_terminal, html_table, number, plain, text_table
+from ...tables import Tabular, cut, escape, for_terminal, html_table, number, plain, text_table
 from .stages import NORMALIZED, StageListener
 
 _MOST = 128  # kernels or slices in a figure
@@ -340,7 +340,7 @@ class LayerWeights(Tabular):
         found = []
         for each in self.records()[:most]:
             name = f"{each['channel']} {each['name']}" if each["name"] else str(each["channel"])
-            found.append((within(name, 24), *(_said(each[key]) for key in _HEADER[1:])))
+            found.append((cut(name, 24), *(_said(each[key]) for key in _HEADER[1:])))
         if (left := len(self.kernels) - most) > 0:
             found.append((f"{left} more", *[""] * (len(_HEADER) - 1)))
         return found
@@ -360,7 +360,7 @@ class LayerWeights(Tabular):
         """
         figure = ShownFigure(figsize=(6, 4.2), layout="constrained")
         axes = figure.subplots()
-        figure.suptitle(no_formula(within(self.verdict, 90)), fontsize="small")
+        figure.suptitle(no_formula(cut(self.verdict, 90)), fontsize="small")
         if self.in_colour:
             self._draw_colours(axes)
         elif self.channel is not None and self.kernels[0, 0].numel() == 1:
@@ -412,7 +412,7 @@ class LayerWeights(Tabular):
         axes.set_ylabel("input channel", fontsize="small")
         what = "weights" if self.contributions is None else "contributions"
         name = f", {self._name(channel)}" if self.class_names else ""
-        words = f"{within(f'channel {channel}{name}', 40)}: largest {what}"
+        words = f"{cut(f'channel {channel}{name}', 40)}: largest {what}"
         axes.set_title(no_formula(_kept(words, len(shown), len(order))), fontsize="small")
 
     @for_terminal

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from ...files import check_pictures
 from ...run.errors import first_line
@@ -106,7 +106,7 @@ def as_data_set(given: Any) -> Any:
 
 
 class Reader:
-    """Reads batches: for torch's loader, a data set whose items are spans of indices.
+    """Reads batches of a data set, each the inputs of a span of indices.
 
     Pictures (paths, PIL images, arrays) go through ``transform``, or the model's own; tensors only
     through one that the user gave.
@@ -159,8 +159,8 @@ class Reader:
         """Yield the batches of these spans in order, read by several processes."""
         # With a generator of its own, since it would draw a seed from everybody's.
         own = torch.Generator()
-        spanned = _IndexDataset(self, spans)
-        return iter(DataLoader(spanned, None, num_workers=workers, generator=own))
+        given: Any = {"dataset": spans, "collate_fn": self.read}  # each item of it is a span
+        return iter(DataLoader(**given, batch_size=None, num_workers=workers, generator=own))
 
     def read(self, span: range) -> Batch:
         """Neighbours in the data set, as one batch."""
@@ -205,17 +205,6 @@ def _preprocessing(
     raise ValueError(
         "These pictures went through a model's transform: give model=, or the transform= itself."
     )
-
-
-class _IndexDataset(Dataset):
-    def __init__(self, reader: Reader, spans: Sequence[range]) -> None:
-        self.reader, self.spans = reader, spans
-
-    def __len__(self) -> int:
-        return len(self.spans)
-
-    def __getitem__(self, place: int) -> Batch:
-        return self.reader.read(self.spans[place])
 
 
 def split(item: Any) -> tuple[Any, int]:
