@@ -567,19 +567,21 @@ def _metadata(node: Any) -> dict[str, _Label]:
     return node.metadata
 
 
-def labelled(node: Any, limit: int = 20_000) -> Iterator[tuple[Any, _Label]]:
+def graph_nodes(*first: Any, ends: Iterable[Any] = ()) -> Iterator[Any]:
+    """Yield the nodes of autograd's graph from some ``grad_fn`` on, the last operation first."""
+    waiting, seen = [*first], {None, *ends}
+    for node in waiting:  # grows
+        if node not in seen:
+            seen.add(node)
+            yield node
+            waiting += [behind for behind, _ in node.next_functions]
+
+
+def labelled(node: Any) -> Iterator[tuple[Any, _Label]]:
     """Yield the labelled nodes behind a tensor's ``grad_fn``, the last operation first."""
-    queue, seen = [node], {node}
-    while queue and len(seen) < limit:
-        node = queue.pop(0)
-        if node is None:
-            continue
-        label = _metadata(node).get(_LABEL)
-        if label is not None:
-            yield node, label
-        new = [parent for parent, _ in node.next_functions if parent not in seen]
-        seen.update(new)
-        queue += new
+    for each in graph_nodes(node):
+        if (label := _metadata(each).get(_LABEL)) is not None:
+            yield each, label
 
 
 def _overridden(listeners: Iterable[Listener], name: str) -> list[Callable[[Operation], None]]:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from architectures import model_of
 from digits import Rounded
-from test_faults import LABELS, ONE_HOT, Between, faults_of, rows
+from test_faults import LABELS, ONE_HOT, Between, Listed, faults_of, rows
 from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
@@ -288,6 +288,20 @@ def test_a_layer_that_forward_makes_is_found_although_the_optimizer_steps():
     (found, *_) = guard
     assert (found.kind, found.severity, found.layer) == ("optimizer", "warning", "head")
     assert "2 parameters were made while the step ran, such as 'head.weight'" in found.message
+
+
+@pytest.mark.parametrize("kind, kinds", [(list, ["not registered"]), (nn.ModuleList, [])])
+@pytest.mark.parametrize("steps", [False, True])
+def test_layers_in_a_list_are_found_although_the_optimizer_steps(kind, kinds, steps):
+    model = Listed(kind)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with hookviz.diagnose(model, optimizer=optimizer) as findings:
+        cross_entropy(model(rows())).backward()
+        if steps:
+            optimizer.step()
+    assert [each.kind for each in findings] == kinds
+    assert not kinds or "nn.ModuleList" in findings[0].advice
+    assert "'layers' of 'the model'" in repr(findings) or not (steps and kinds)
 
 
 def test_lazy_layers_are_refused_until_they_have_weights():

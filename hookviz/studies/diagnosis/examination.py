@@ -21,7 +21,7 @@ from ...run.recorder import ModuleCall, OperationRecorder
 from ...run.session import Session
 from ...run.target import Target
 from .check import Check, LayerCall, RunRecord, overridden
-from .modules import has_weights, plain_tensors
+from .modules import has_weights, plain_values
 from .operation_log import OperationLog
 from .ranges import Range, bounds_of, norm_of, norms_of, range_of
 from .records import OperationRecord
@@ -88,8 +88,9 @@ class Examination(OperationLog):
             for (name, tensor), extent in zip(named.items(), bounds, strict=True):
                 self._note_source(kind, name, tensor, extent)
         for module, owner in self.run.names.items():
-            for name, tensor in plain_tensors(module):
-                if tensor not in self.makers:
+            for name, tensor in plain_values(module):
+                floating = isinstance(tensor, Tensor) and tensor.is_floating_point()
+                if floating and tensor not in self.makers:
                     owned = f"{name!r} of {owner!r}" if owner else repr(name)
                     self._stored[tensor] = f"{owned}, shape {tuple(tensor.shape)}"
         # What autocast has cached before would stand in for the weights.

@@ -27,6 +27,7 @@ from .checks.in_place import overwrite
 from .checks.model_error import place_of, raised_outside
 from .checks.no_gradient import NoGradient
 from .checks.nonfinite import SOURCES
+from .checks.registration import in_plain_lists
 from .examination import examine
 from .findings import Diagnosis, Finding, Ignored
 from .loss_scale import loss_scale
@@ -93,7 +94,10 @@ class Guard(Diagnosis):
         for origin in seen.lost_outputs if seen is not None and harmful else ():
             origin.reached = "nan" if origin.nan else "inf"
         found = [each for each in findings_of(run) if error is None or each.kind in LOST]
-        found += _of_replay(found, seen, hit, error) if seen is not None else []
+        if seen is not None:
+            found += _of_replay(found, seen, hit, error)
+        elif error is None:
+            found += in_plain_lists(run, watch.strays)
         lost = any(each.kind in (*LOST, "exploding") for each in found)
         # A mask of −Inf in an output does no harm if the loss and the gradients are finite.
         masked = seen is not None and bool(seen.lost_outputs) and all(map(_may_be_masked, hits))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -76,15 +77,14 @@ BEGUN = 20
 are still what they began with."""
 
 
-def plain_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield floating-point tensors that are plain attributes of a module, or in a list or dict."""
+def plain_values(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Yield plain attributes of a module, and what they hold if they are a list or dict."""
     for name, value in vars(module).items():
         if type(value) in _SINGLE or name in _TORCHS:  # nearly all of them
             continue
         several = list(value.values()) if type(value) is dict else value
         for each in several if isinstance(several, (list, tuple)) else (value,):
-            if isinstance(each, Tensor) and each.is_floating_point():
-                yield name, each
+            yield name, each
 
 
 _SINGLE = {bool, int, float, str, type(None), OrderedDict}

@@ -17,7 +17,7 @@ from ...hooking.select import module_names, type_name
 from ...hooking.tensors import on_cpu, tensors
 from ...hooking.transforms import TRANSFORMS, hiding_transform, is_wrapped
 from ...run.errors import caller, no_grad_line
-from ...run.recorder import OperationRecorder
+from ...run.recorder import OperationRecorder, graph_nodes
 from .check import Check, LayerCall, RunRecord, overridden
 from .checks.modes import ACTING
 from .checks.no_gradient import GraphBreak, NoGradient
@@ -91,7 +91,8 @@ class StepWatch(HookManager):
         self.calls: list[RecordedCall] = []
         self.count, self.output = 0, 0.0
         self.gradients: dict[str, float] = {}
-        self._strays = False  # whether the first output was computed from others' parameters
+        #: The ids of parameters of others from which the first output was computed.
+        self.strays: set[int] = set()
         self._measured: list[Ends] = []
         # Those of the gradients that came since the optimizer's last step, by parameter.
         self._came: dict[str, Ends] = {}
@@ -191,7 +192,7 @@ class StepWatch(HookManager):
         started.finished = True
         returned = tensors(output)
         if self.count == 1:
-            self._strays = _has_strays(returned, tensors(args, kwargs), self.parameters.values())
+            self.strays = _strays(returned, tensors(args, kwargs), self.parameters.values())
         self.log.returned(returned)
         for index, tensor in enumerate(returned):
             self._add("", "forward", tensor)
@@ -254,7 +255,7 @@ class StepWatch(HookManager):
         learning = (name for name, each in self.parameters.items() if each.requires_grad)
         missing = bool(reached) and any(name not in reached for name in learning)
         uneven = not all(sizes) or max(sizes, default=0.0) > UNEVEN * min(sizes, default=0.0)
-        return self._strays or missing or uneven or max((self.output, *sizes)) > FAR_TOO_LARGE
+        return bool(self.strays) or missing or uneven or max((self.output, *sizes)) > FAR_TOO_LARGE
 
     @property
     def looked_at(self) -> str:
@@ -287,19 +288,11 @@ class StepWatch(HookManager):
         self.outside.error = self.log.root = None
 
 
-def _has_strays(
+def _strays(
     outputs: Iterable[Tensor], inputs: Iterable[Tensor], own: Iterable[nn.Parameter]
-) -> bool:
-    """Return True if a model computed its outputs from parameters that are not its own."""
-    known = {None, *(each.grad_fn for each in inputs)}
-    waiting = list({each.grad_fn for each in outputs} - known)
-    registered = set(map(id, own))
-    while waiting:
-        node: Any = waiting.pop()
-        variable = getattr(node, "variable", None)
-        if isinstance(variable, nn.Parameter) and id(variable) not in registered:
-            return True
-        behind = {each for each, _ in node.next_functions} - known
-        known |= behind
-        waiting += behind
-    return False
+) -> set[int]:
+    """Return the ids of parameters, other than these, from which a model computed its outputs."""
+    ends = (each.grad_fn for each in inputs)
+    nodes = graph_nodes(*(each.grad_fn for each in outputs), ends=ends)
+    variables = (getattr(node, "variable", None) for node in nodes)
+    return {id(v) for v in variables if isinstance(v, nn.Parameter)} - set(map(id, own))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ....hooking.checkpoint import FORWARD, current_backward
 from ....run.operations import Kind
-from ....run.recorder import Operation, labelled
+from ....run.recorder import Operation, graph_nodes, labelled
 from ..check import EVERY, Check, LayerCall, RunRecord
 from ..deliberate import deliberate_cut
 from ..findings import Finding
@@ -210,16 +210,8 @@ class NoGradient(Check):
 
 def _leads_nowhere(score: Tensor) -> bool:
     """Return True if autograd's graph of a score leads to no parameter."""
-    waiting = [score.grad_fn] if score.grad_fn is not None else []
-    known = set(waiting)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(getattr(node, "variable", None), nn.Parameter):
-            return False
-        behind = {each for each, _ in node.next_functions if each is not None} - known
-        known |= behind
-        waiting += behind
-    return True
+    variables = (getattr(node, "variable", None) for node in graph_nodes(score.grad_fn))
+    return not any(isinstance(each, nn.Parameter) for each in variables)
 
 
 def _cut_off(end: OperationRecord | None) -> Finding:

@@ -9,6 +9,7 @@ from torch import nn
 from ....run.operations import LAYER_KINDS
 from ..check import Check, RunRecord
 from ..findings import Finding
+from ..modules import plain_values
 from ..records import OUTSIDE, OperationRecord
 from .optimizer import MADE
 
@@ -45,15 +46,38 @@ class NotRegistered(Check):
                     "not registered",
                     "warning",
                     f"{record.name} reads weights{tensor} that are not in "
-                    "model.parameters(): no optimizer trains them, and neither state_dict() nor "
-                    "to(device) includes them.",
-                    "Put layers into nn.ModuleList instead of a list or dict; store a tensor as "
-                    "nn.Parameter(tensor), or with register_buffer(name, tensor) if it should not "
-                    "learn.",
+                    f"model.parameters(){_CONSEQUENCE}",
+                    _FIX,
                     **record.place,
                     evidence={"weights": source.stored},
                     cause="not registered",
                 )
+
+
+def in_plain_lists(run: RunRecord, parameters: set[int]) -> Iterator[Finding]:
+    """Report the layers whose plain attributes hold some parameters, given by their ids."""
+    for module, layer in run.names.items():
+        for name, value in plain_values(module):
+            held = [value] if isinstance(value, nn.Parameter) else []
+            if isinstance(value, nn.Module):
+                held = [*value.parameters()]
+            if parameters & set(map(id, held)):
+                yield Finding(
+                    "not registered",
+                    "warning",
+                    f"{name!r} of {layer or 'the model'!r} holds weights that are not in "
+                    f"model.parameters(){_CONSEQUENCE}",
+                    _FIX,
+                    layer,
+                    cause=name,
+                )
+
+
+_CONSEQUENCE = ": no optimizer trains them, and neither state_dict() nor to(device) includes them."
+_FIX = (
+    "Put layers into nn.ModuleList instead of a list or dict; store a tensor as "
+    "nn.Parameter(tensor), or with register_buffer(name, tensor) if it should not learn."
+)
 
 
 class OneModule(Check):
