@@ -260,7 +260,7 @@ class RunRecord:
 
 
 EVERY = "*"
-"""All operations, in `Check.hears`."""
+"""All operations, in `Check.operations`."""
 
 
 class Check:
@@ -276,10 +276,10 @@ class Check:
     needs_backward : bool
         True if it examines nothing without a backward.
     operations : collection of str
-        The names of the operations after which `after` is called.
-    hears : collection of str
-        The names of the operations after which `heard` is called; ``"F.kl_div"`` stands for those
+        The names of the operations after which `after` is called; ``"F.kl_div"`` stands for those
         within that function of ``torch.nn.functional``, and `EVERY` for all.
+    backward : bool
+        True if it also observes operations of the backward.
     live : bool
         True if it can also judge a step that is only watched: see `watching.StepWatch`.
     """
@@ -287,7 +287,7 @@ class Check:
     looks_at: ClassVar[str] = ""
     needs_backward: ClassVar[bool] = False
     operations: ClassVar[Collection[str]] = ()
-    hears: ClassVar[Collection[str]] = ()
+    backward: ClassVar[bool] = False
     live: ClassVar[bool] = False
 
     def enter(self, call: LayerCall, given: list[Tensor], run: RunRecord) -> None:
@@ -296,16 +296,10 @@ class Check:
     def leave(self, call: LayerCall, returned: list[Tensor], run: RunRecord) -> None:
         """Observe a module's call after it has run, with its output tensors."""
 
-    def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
-        """Observe an operation of the forward that `hears` names, views included."""
-
     def after(
         self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
     ) -> None:
-        """Observe one of `operations` that returned finite values.
-
-        ``given`` are its inputs as they were before it ran.
-        """
+        """Observe one of `operations`, views included; ``given`` are its inputs before it ran."""
 
     def finish(self, score: Tensor | None, run: RunRecord) -> None:
         """Look at the score, if there is one, while its graph still exists."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from ...hooking.storage import StorageMap
 from ...run.operations import RECTIFIERS, Kind
 from ...run.recorder import Listener, Operation
 from . import device_asserts
-from .check import EVERY, RunRecord, overridden
+from .check import EVERY, Check, RunRecord
 from .domains import cause_of
 from .ranges import Range, channel_ranges, range_of
 from .records import (
@@ -43,8 +42,12 @@ class OperationLog(Listener):
         self.makers: StorageMap[OperationRecord] = StorageMap()
         self._parameters: StorageMap[list[str]] = StorageMap()  # their names
         self._stored: StorageMap[str] = StorageMap()  # tensors that are plain attributes
-        self._hearing = _by_name(overridden(run.checks, "heard"), "hears")
-        self._observing = _by_name(overridden(run.checks, "after"), "operations")
+        # The checks that observe an operation, by its phase and name.
+        self._observing: dict[tuple[str, str], list[Check]] = {}
+        for check in run.checks:
+            for phase in ("forward", "backward") if check.backward else ("forward",):
+                for name in check.operations:
+                    self._observing.setdefault((phase, name), []).append(check)
 
     def reaches(self, tensor: Tensor, *, end: bool = False) -> OperationRecord | None:
         """Note that NaN or Inf reached this tensor; return the operation that made it.
@@ -92,23 +95,21 @@ class OperationLog(Listener):
             return
         record, given = operation.notes[self]
         returned = operation.outputs
-        if record.phase == "forward":
-            for name in (EVERY, operation.name, "F." + operation.functional):
-                for hear in self._hearing.get(name, ()):
-                    hear(operation, record, self.run)
-        if operation.is_view or not returned:
-            return
-        self.run.drew |= operation.kind is Kind.RANDOM and returned[0].numel() == 1
-        if not record.unwritten:
-            self._measure(record, returned)
-        if not record.finite:
-            self._find_origin(record, operation, given)
-        elif not record.again:
-            for observe in self._observing.get(record.name, ()):
-                observe(operation, record, given, self.run)
-        self.run.operations.append(record)
-        for tensor in returned:
-            self.makers[tensor] = record
+        new = bool(returned) and not operation.is_view
+        if new:
+            self.run.drew |= operation.kind is Kind.RANDOM and returned[0].numel() == 1
+            if not record.unwritten:
+                self._measure(record, returned)
+            if not record.finite:
+                self._find_origin(record, operation, given)
+        if not record.again:
+            for name in (EVERY, record.name, "F." + operation.functional):
+                for check in self._observing.get((record.phase, name), ()):
+                    check.after(operation, record, given, self.run)
+        if new:
+            self.run.operations.append(record)
+            for tensor in returned:
+                self.makers[tensor] = record
 
     def _maker(self, tensor: Tensor, record: OperationRecord) -> OperationRecord | None:
         """Return what made a tensor; a new source for one that no operation made."""
@@ -154,14 +155,3 @@ class OperationLog(Listener):
         if record.origin is record:
             maker = next((each.name for each in record.makers if each is not None), "")
             record.cause = cause_of(operation, given, record.made, maker)
-
-
-def _by_name(
-    methods: Iterable[Callable[..., None]], listed: str
-) -> dict[str, list[Callable[..., None]]]:
-    """Sort the methods of checks by the names in an attribute of the checks."""
-    found: dict[str, list[Callable[..., None]]] = {}
-    for method in methods:
-        for name in getattr(method.__self__, listed):  # type: ignore[attr-defined]
-            found.setdefault(name, []).append(method)
-    return found

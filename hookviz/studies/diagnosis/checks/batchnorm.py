@@ -41,7 +41,7 @@ class BatchNormVariance(Check):
         arguments = operation.argument
         running = arguments.get("running_var")
         used = uses_running_statistics(record.name, arguments)
-        if record.phase == "backward" or not used or running is None:
+        if not record.finite or not used or running is None:
             return
         eps: float = arguments["eps" if "eps" in arguments else "epsilon"]
         channels = running < eps

@@ -24,6 +24,7 @@ class HalfPrecision(Check):
 
     looks_at = "half precision"
     operations = ("to_copy", "mul", "div", "pow")  # they make a number small, but never 0
+    backward = True
 
     underflow: tuple[OperationRecord, float] | None = None  # the first one, and its lost fraction
 
@@ -31,7 +32,7 @@ class HalfPrecision(Check):
         self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
     ) -> None:
         output = operation.outputs[0]
-        if output.dtype in HALF and self.underflow is None:
+        if output.dtype in HALF and self.underflow is None and record.finite:
             nonzero = torch.ones_like(output, dtype=torch.bool)
             for each in given:
                 nonzero &= each != 0

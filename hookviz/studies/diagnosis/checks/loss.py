@@ -59,8 +59,7 @@ class Wiring(Check):
 
     looks_at = "how losses and softmaxes are wired"
     live = True
-    operations = (*SOFTMAXES, *PAIRED)
-    hears = ("F.kl_div",)
+    operations = (*SOFTMAXES, *PAIRED, "F.kl_div")
 
     #: Softmaxes of a matrix: the dimension along which they run, and the shape.
     axes: dict[OperationRecord, tuple[int, torch.Size]] = field(default_factory=dict)
@@ -68,25 +67,23 @@ class Wiring(Check):
     #: What is wrong with a ``kl_div``, by its line: torch runs it as several operations.
     divergences: dict[tuple[str, int], Finding] = field(default_factory=dict)
 
-    def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
+    def after(
+        self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
+    ) -> None:
+        if record.name in SOFTMAXES and given[0].ndim == 2:
+            self.axes[record] = operation.argument["dim"] % 2, given[0].shape
+        # Within a model a difference of all with all may be deliberate.
+        all_with_all = record.name in PAIRED and _are_pairs(given)
+        if all_with_all and (record.layer == OUTSIDE or record.name != "sub"):
+            self.pairs.add(record)
+        if operation.functional != "kl_div":
+            return
         logarithms = operation.variables.get("input")
         for tensor, maker in zip(operation.inputs, record.makers, strict=True):
             if tensor is logarithms and maker is not None and tensor.numel():
                 divergence = replace(record, name=operation.functional, makers=(maker,))
                 for found in _wired(divergence, maker.without_copies()):
                     self.divergences.setdefault((record.file, record.line), found)
-
-    def after(
-        self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
-    ) -> None:
-        if record.phase == "backward" or not given:
-            return
-        if record.name in SOFTMAXES:
-            if given[0].ndim == 2:
-                self.axes[record] = operation.argument["dim"] % 2, given[0].shape
-        # Within a model a difference of all with all may be deliberate.
-        elif (record.layer == OUTSIDE or record.name != "sub") and _are_pairs(given):
-            self.pairs.add(record)
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         forward = [each for each in run.operations if each.phase == "forward"]

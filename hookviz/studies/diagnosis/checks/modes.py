@@ -70,11 +70,13 @@ class Dropout(Check):
     """Report a dropout function that drops in eval mode, and a dropout of everything."""
 
     looks_at = "dropout functions in eval mode, and a dropout of everything"
-    hears = tuple(f"F.{name}" for name in _DROPOUTS)
+    operations = tuple(f"F.{name}" for name in _DROPOUTS)
 
     found: dict[str, OperationRecord] = field(default_factory=dict)  # by layer
 
-    def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
+    def after(
+        self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
+    ) -> None:
         arguments = operation.variables
         if arguments.get("training") and arguments.get("p") == 1:
             self.found.setdefault(record.layer, record)

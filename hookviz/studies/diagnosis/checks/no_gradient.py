@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ....hooking.checkpoint import FORWARD, current_backward
 from ....run.operations import Kind
 from ....run.recorder import Operation, graph_nodes, labelled
 from ..check import EVERY, Check, LayerCall, RunRecord
@@ -60,7 +59,7 @@ class NoGradient(Check):
     looks_at = "parameters that no gradient reaches"
     needs_backward = True
     live = True
-    hears = (EVERY,)
+    operations = (EVERY,)
 
     breaks: list[GraphBreak] = field(default_factory=list)
     chosen: bool = False  # whether the model returned whole numbers, as a detector its labels
@@ -71,8 +70,10 @@ class NoGradient(Check):
 
     # Where the graph ends
 
-    def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
-        if operation.inputs and record.file and current_backward() == FORWARD:
+    def after(
+        self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
+    ) -> None:
+        if operation.inputs and record.file:
             if not torch.is_grad_enabled():
                 self._under_no_grad(operation, record, run)
             elif self._ends(operation, record):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ....hooking.checkpoint import FORWARD, current_backward
 from ....run.operations import CLAMPS, STEPS
 from ....run.recorder import Operation
 from ..check import Check, RunRecord
@@ -30,26 +29,15 @@ class NoSlope(Check):
     looks_at = "whether the score has a gradient"
     needs_backward = True
     live = True
-    operations = tuple(CLAMPS)
-    hears = {*STEPS, "mul"}
+    operations = (*CLAMPS, *STEPS, "mul")
 
     flat: list[GraphBreak] = field(default_factory=list)
-
-    def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
-        step = operation.name in STEPS and operation.inputs[0].requires_grad
-        if (step or _by_zero(operation)) and record.file and current_backward() == FORWARD:
-            self.flat.append(break_at(record, operation, run))
 
     def after(
         self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
     ) -> None:
-        """Note a clamp whose whole input is out of range; if it returns 0, that is "dead"."""
-        if record.phase != "forward" or not record.uniform or not torch.is_grad_enabled():
-            return
-        made, extent = record.made[0], range_of(given[0])
-        if made.low == 0 or math.prod(made.shape) < SOME or not given[0].requires_grad:
-            return
-        if extent is not None and (extent.low > made.high or extent.high < made.low):
+        step = operation.name in STEPS and operation.inputs[0].requires_grad
+        if _is_beyond(record, given[0]) or (record.file and (step or _by_zero(operation))):
             self.flat.append(break_at(record, operation, run))
 
     def finish(self, score: Tensor | None, run: RunRecord) -> None:
@@ -118,6 +106,15 @@ def _without_slope(record: OperationRecord, layers: list[str], *, begun: bool) -
         symptom="factor of 0" if zero else "",
         explains=frozenset() if begun else frozenset(consequences),
     )
+
+
+def _is_beyond(clamp: OperationRecord, given: Tensor) -> bool:
+    """Return True for a clamp whose whole input is out of range; one that returns 0 is "dead"."""
+    if clamp.name not in CLAMPS or not clamp.uniform or not given.requires_grad:
+        return False
+    made, extent = clamp.made[0], range_of(given)
+    some = made.low != 0 and math.prod(made.shape) >= SOME and torch.is_grad_enabled()
+    return some and extent is not None and (extent.low > made.high or extent.high < made.low)
 
 
 def _by_zero(operation: Operation) -> bool:

@@ -40,7 +40,7 @@ class Saturated(Check):
     def after(
         self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
     ) -> None:
-        if record.phase == "backward" or not operation.outputs[0].numel():
+        if not record.finite or not operation.outputs[0].numel():
             return
         low, high = ENDS[record.name]
         edge = NEAR * (high - low)

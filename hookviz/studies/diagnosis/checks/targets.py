@@ -109,13 +109,15 @@ class Targets(Check):
     looks_at = "the targets of losses"
     live = True
     # F.ctc_loss itself may be given lengths that `_blank` cannot read; the operation is not.
-    hears = (*(f"F.{name}" for name in DOMAINS if name != "ctc_loss"), "ctc_loss")
+    operations = (*(f"F.{name}" for name in DOMAINS if name != "ctc_loss"), "ctc_loss")
 
     #: By the line of a loss: one of its operations, its name, and what the target is like.
     wrong: dict[tuple[str, int], tuple[OperationRecord, str, str]] = field(default_factory=dict)
     latest: Callable[[], Tensor | None] = lambda: None  # a loss may run as several operations
 
-    def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
+    def after(
+        self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
+    ) -> None:
         loss, arguments = operation.functional, operation.variables
         line = record.file, record.line
         target = arguments.get("target", arguments.get("targets"))

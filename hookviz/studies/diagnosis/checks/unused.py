@@ -21,7 +21,7 @@ class Unused(Check):
     """Report layers with weights that never ran, and whose weights nothing read."""
 
     looks_at = "layers that never ran"
-    hears = READS
+    operations = READS
 
     def __init__(self) -> None:
         self._reads: list[OperationRecord] = []
@@ -32,7 +32,9 @@ class Unused(Check):
         if call.module is run.root:
             self._left = {*run.root.modules()}
 
-    def heard(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
+    def after(
+        self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
+    ) -> None:
         self._reads.append(record)
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
