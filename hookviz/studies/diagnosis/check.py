@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
@@ -311,9 +311,3 @@ class Check:
     def looked_at(self, run: RunRecord) -> str:
         """Say what was examined."""
         return self.looks_at if run.scored or not self.needs_backward else ""
-
-
-def overridden(checks: Iterable[Check], name: str) -> list[Callable[..., Any]]:
-    """Return the methods of the checks that override this one."""
-    own = getattr(Check, name)
-    return [getattr(each, name) for each in checks if getattr(type(each), name) is not own]

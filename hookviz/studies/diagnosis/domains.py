@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -309,11 +310,11 @@ REASONS = {name: each for names, each in _REASONS.items() for name in names.spli
 """Names of operations -> the inputs for which they make NaN or Inf."""
 
 SLOPES = {
-    "linalg_eigh": (
+    "linalg_eigh": Cause(
         "two eigenvalues are equal, and their vectors have no slope",
         "Use torch.linalg.eigvalsh, the eigenvalues alone, or add noise to the matrix.",
     ),
-    "linalg_svd": (
+    "linalg_svd": Cause(
         "two singular values are equal, or one is 0, and their vectors have no slope",
         "Use torch.linalg.svdvals, the singular values alone, or add noise to the matrix.",
     ),
@@ -363,7 +364,7 @@ _ALONG = frozenset((Kind.REDUCTION, Kind.SOFTMAX, Kind.SCAN))
 def _cause(broken: Broken, slope_of: str) -> Cause:
     """Return the cause; in a backward ``slope_of`` is the operation whose slope it is."""
     if slope_of in SLOPES:
-        return Cause(*SLOPES[slope_of])
+        return SLOPES[slope_of]
     for reason in REASONS.get(broken.name, ()):
         if reason.when(broken):
             return Cause(reason.words, reason.fix, reason.overflow)
@@ -426,20 +427,15 @@ def _behind(
 
     Of an elementwise operation that is one value, after broadcasting; of one along ``dims`` a row.
     """
-    index: list[Any] = [*position]
-    if dims is not None:
-        along = [dims] if isinstance(dims, int) else dims
-        for each in sorted(dim % tensor.ndim for dim in along):
-            index[each : each + (result.ndim == tensor.ndim)] = [slice(None)]
-    if not tensor.ndim or tensor.ndim > len(index):
-        return tensor
-    index = index[len(index) - tensor.ndim :]
     if dims is None:
-        sizes = result.shape[result.ndim - tensor.ndim :]
-        if any(size not in (1, other) for size, other in zip(tensor.shape, sizes, strict=True)):
-            return tensor
-        index = [0 if size == 1 else each for each, size in zip(index, tensor.shape, strict=True)]
-    return tensor[tuple(index)]
+        with suppress(RuntimeError):  # it cannot be broadcast
+            return tensor.expand_as(result)[position]
+        return tensor
+    index: list[Any] = [*position]
+    along = [dims] if isinstance(dims, int) else dims
+    for each in sorted(dim % max(tensor.ndim, 1) for dim in along):
+        index[each : each + (result.ndim == tensor.ndim)] = [slice(None)]
+    return tensor[tuple(index)] if len(index) == tensor.ndim else tensor
 
 
 def _extent(tensor: Tensor) -> Range:

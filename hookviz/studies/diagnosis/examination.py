@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,25 +15,15 @@ from torch import Tensor, nn
 
 from ...hooking.interrupts import allow_interrupts, defer_interrupts
 from ...hooking.select import type_name
-from ...hooking.tensors import on_cpu
 from ...hooking.transforms import TransformError
 from ...run.recorder import ModuleCall, OperationRecorder
 from ...run.session import Session
 from ...run.target import Target
-from .check import Check, LayerCall, RunRecord, overridden
+from .check import Check, LayerCall, RunRecord
 from .modules import has_weights, plain_values
 from .operation_log import OperationLog
-from .ranges import Range, bounds_of, norm_of, norms_of, range_of
+from .ranges import norm_of, range_of
 from .records import OperationRecord
-
-
-class _Size(NamedTuple):
-    """A norm that has not been read yet, of a layer's output or of its gradient."""
-
-    layer: LayerCall
-    values: int  # in an output; 0 for a gradient
-    learns: bool  # whether a gradient leads to weights
-    norm: Tensor
 
 
 class Examination(OperationLog):
@@ -67,11 +57,8 @@ class Examination(OperationLog):
         self.recorder = OperationRecorder(self, model=model)
         super().__init__(RunRecord(model, self.recorder.names, checks), thorough=thorough)
         self._start = begin
-        self._entering = overridden(checks, "enter")
-        self._leaving = overridden(checks, "leave")
         self._calls: dict[ModuleCall, LayerCall] = {}
         self._skips = False
-        self._sizes: list[_Size] = []
         self._drawn = ""  # the state of Python's and NumPy's random numbers
 
     def begin(self, recorder: OperationRecorder) -> None:
@@ -84,9 +71,8 @@ class Examination(OperationLog):
             ("weights", parameters),
             ("buffer", dict(self.run.root.named_buffers())),
         ):
-            bounds = bounds_of(list(named.values()))
-            for (name, tensor), extent in zip(named.items(), bounds, strict=True):
-                self._note_source(kind, name, tensor, extent)
+            for name, tensor in named.items():
+                self._note_source(kind, name, tensor)
         for module, owner in self.run.names.items():
             for name, tensor in plain_values(module):
                 floating = isinstance(tensor, Tensor) and tensor.is_floating_point()
@@ -99,9 +85,9 @@ class Examination(OperationLog):
         )
         torch.set_autocast_cache_enabled(False)
 
-    def _note_source(self, kind: str, name: str, tensor: Tensor, extent: Range | None) -> None:
+    def _note_source(self, kind: str, name: str, tensor: Tensor) -> None:
         """Record weights, buffers and inputs: values that no operation made."""
-        if extent is not None:
+        if (extent := range_of(tensor)) is not None:
             meant = kind == "buffer" and not extent.nan  # a mask that is stored as a buffer
             layer = name.rpartition(".")[0]
             source = OperationRecord(-1, kind, layer, made=(extent,), constant=meant, title=name)
@@ -110,14 +96,6 @@ class Examination(OperationLog):
 
     def end(self) -> None:
         self.run.drew |= self._drawn != _random_states()
-        norms = on_cpu([size.norm for size in self._sizes])
-        for (layer, values, learns, _), norm in zip(self._sizes, norms, strict=True):
-            size = norm.item()
-            if values:
-                layer.size = size / values**0.5
-            else:
-                layer.gradient = size
-            self.run.suspect |= math.isinf(size) or (learns and math.isnan(size))
 
     # Calls of layers
 
@@ -127,15 +105,15 @@ class Examination(OperationLog):
         if not self.run.calls:
             self.run.samples = batch_size(given)
             for tensor in given:
-                self._note_source("input", "input", tensor, range_of(tensor))
+                self._note_source("input", "input", tensor)
         made_by = tuple(dict.fromkeys(filter(None, map(self.makers.get, given))))
         shapes = tuple([tuple(tensor.shape) for tensor in given])
         kind = type_name(call.module)
         layer = LayerCall(call.layer, kind, call.call, call.module, shapes, made_by)
         self._calls[call] = layer
         self.run.calls.append(layer)
-        for enter in self._entering:
-            enter(layer, given, self.run)
+        for check in self.run.checks:
+            check.enter(layer, given, self.run)
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         layer = self._calls[call]
@@ -146,8 +124,8 @@ class Examination(OperationLog):
             layer.shapes = tuple([tuple(tensor.shape) for tensor in returned])
             layer.made = tuple(filter(None, made))
             layer.tracked = any(tensor.requires_grad for tensor in returned)
-            for leave in self._leaving:
-                leave(layer, returned, self.run)
+            for check in self.run.checks:
+                check.leave(layer, returned, self.run)
         floating = [t for t in returned if t.is_floating_point() and t.numel()]
         if not floating:
             return
@@ -157,7 +135,7 @@ class Examination(OperationLog):
                     self._listen(tensor, self.run.output_gradient.add)
         first = floating[0]
         if has_weights(layer.module):
-            self._size(layer, first, values=first.numel())
+            layer.size = self._norm(first) / first.numel() ** 0.5
         if first.requires_grad and (layer.leaf or self.thorough):
             # What reaches the input before any weights may be the truth: nothing learns from it.
             learns = bool(self.run.used) or next(self.run.root.parameters(), None) is None
@@ -177,26 +155,25 @@ class Examination(OperationLog):
 
     def _arrived(self, layer: LayerCall, learns: bool, gradient: Tensor) -> None:
         if layer.leaf:
-            self._size(layer, gradient, learns=learns)
+            layer.gradient = self._norm(gradient, learns)
         if learns and self.thorough:
             self.reaches(gradient)
 
     def arrived(self, gradients: Mapping[Tensor, Tensor]) -> None:
         """Record the gradients of the weights."""
-        norms = norms_of(list(gradients.values()))
-        for (weights, gradient), norm in zip(gradients.items(), norms, strict=True):
+        for weights, gradient in gradients.items():
+            norm = self._norm(gradient, learns=True)
             names = self._parameters.get(weights) or ()  # none of weights that the forward made
             self.run.gradient_norms |= dict.fromkeys(names, norm)
             self.run.backward |= bool(names)
-            self.run.suspect |= not math.isfinite(norm)
             if self.thorough:
                 self.reaches(gradient)
 
-    def _size(
-        self, layer: LayerCall, tensor: Tensor, values: int = 0, learns: bool = False
-    ) -> None:
-        """Compute a norm, which is read when the run is over."""
-        self._sizes.append(_Size(layer, values, learns, norm_of(tensor, exact=self.thorough)))
+    def _norm(self, tensor: Tensor, learns: bool = False) -> float:
+        """Compute a norm, and note one that is not finite; NaN only where it leads to weights."""
+        norm = norm_of(tensor)
+        self.run.suspect |= math.isinf(norm) or (learns and math.isnan(norm))
+        return norm
 
     def skip_backward(self) -> None:
         """Stop listening before the backward, unless its operations are recorded."""

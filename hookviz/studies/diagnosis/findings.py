@@ -41,7 +41,10 @@ _CHIPS = {
 }
 """Colours that are legible on white and on dark pages."""
 
-PLAIN = ("kind", "severity", "layer", "call", "phase", "operation", "file", "line", "message")
+_RECORDED = (
+    *("kind", "severity", "layer", "call", "phase", "operation", "file", "line", "message"),
+    *("advice", "evidence", "layers"),
+)
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,7 @@ class Finding:
 
     def record(self) -> dict[str, Any]:
         """Return it as a dict of strict JSON, see `Diagnosis.records`."""
-        known = {name: getattr(self, name) for name in (*PLAIN, "advice", "evidence")}
-        return plain(known | {"layers": list(self.layers)})
+        return plain({name: getattr(self, name) for name in _RECORDED})
 
 
 Ignored = Sequence[str | tuple[str, str]]

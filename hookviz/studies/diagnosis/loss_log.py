@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ...run.recorder import Operation
 from .check import RunRecord
-from .checks.loss import WIRED
 from .operation_log import OperationLog
 from .ranges import range_of
 from .records import OperationRecord
@@ -32,8 +31,7 @@ class LossLog(OperationLog):
         for tensor in outputs:
             name, extent = _maker(tensor.grad_fn), range_of(tensor)
             if extent is not None:
-                made = name if name in _SOURCES else "output"
-                self.makers[tensor] = source = OperationRecord(-1, made, "", made=(extent,))
+                self.makers[tensor] = source = OperationRecord(-1, name, "", made=(extent,))
                 if not extent.finite:
                     self.lost.append(source)
 
@@ -53,9 +51,6 @@ class LossLog(OperationLog):
         graded = any(each.requires_grad for each in given)
         if operation.phase == "forward" and outputs and not outputs[0].ndim and graded:
             self.last = self.makers.get(outputs[0]) or self.last
-
-
-_SOURCES = {source for sources, _, _ in WIRED.values() for source in sources}
 
 
 def _maker(node: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -80,12 +79,11 @@ are still what they began with."""
 def plain_values(module: nn.Module) -> Iterator[tuple[str, Any]]:
     """Yield plain attributes of a module, and what they hold if they are a list or dict."""
     for name, value in vars(module).items():
-        if type(value) in _SINGLE or name in _TORCHS:  # nearly all of them
+        if name in _TORCHS:
             continue
         several = list(value.values()) if type(value) is dict else value
         for each in several if isinstance(several, (list, tuple)) else (value,):
             yield name, each
 
 
-_SINGLE = {bool, int, float, str, type(None), OrderedDict}
 _TORCHS = {"_parameters", "_buffers", "_modules", "_flat_weights"}

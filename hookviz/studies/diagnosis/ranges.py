@@ -1,15 +1,14 @@
-"""Ranges and norms of tensors, of many in one pass where that is possible."""
+"""Ranges and norms of tensors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ...hooking.tensors import at_least_float32, on_cpu
+from ...hooking.tensors import at_least_float32
 from ...tables import number
 
 
@@ -65,63 +64,18 @@ def range_of(tensor: Tensor) -> Range | None:
     return Range(low, high, tuple(tensor.shape), tensor.dtype)
 
 
-SMALL = 4096
-"""The largest number of values of a small tensor."""
-
-
-def bounds_of(tensors: Sequence[Tensor]) -> list[Range | None]:
-    """Return ranges of several tensors: of small ones −m to m for the largest absolute value m.
-
-    A model has many small weights, and reading each range by itself would take longer. The range of
-    a large one, and of one with NaN or Inf, is its minimum and maximum, which are faster there.
-    """
-    common = [each for each in tensors if each.numel() <= SMALL and _is_common(each)]
-    largest = dict(zip(map(id, common), _common_norms(common, math.inf), strict=True))
-    sizes = [largest.get(id(each), math.nan) for each in tensors]
-    return [
-        Range(-m, m, tuple(each.shape), each.dtype) if math.isfinite(m) else range_of(each)
-        for each, m in zip(tensors, sizes, strict=True)
-    ]
-
-
-def norms_of(tensors: Sequence[Tensor]) -> list[float]:
-    """Return the Euclidean norms of several tensors.
-
-    >>> [f"{norm:.3g}" for norm in norms_of([torch.tensor([3.0, 4.0]), torch.tensor([3e30, 4e30])])]
-    ['5', '5e+30']
-    """
-    common = all(map(_is_common, tensors))
-    norms = _common_norms(tensors, 2.0) if common else [math.inf] * len(tensors)
-    # The squares of large numbers overflow in single precision.
-    return [
-        norm_of(each, exact=True).item() if norm == math.inf else norm
-        for each, norm in zip(tensors, norms, strict=True)
-    ]
-
-
-def _common_norms(tensors: Sequence[Tensor], order: float) -> list[float]:
-    # Detached and not under torch.no_grad(): an interrupt at its end would leave it on.
-    own = [each.detach() for each in tensors]
-    norms = torch.ops.aten._foreach_norm(own, order) if own else ()
-    return [each.item() for each in on_cpu(norms)]
-
-
-def _is_common(tensor: Tensor) -> bool:
-    plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
-    return plain and tensor.dtype is torch.float32 and tensor.numel() > 0 and not tensor.is_meta
-
-
-def norm_of(tensor: Tensor, *, exact: bool) -> Tensor:
+def norm_of(tensor: Tensor) -> float:
     """Euclidean norm, ``sqrt(sum(x**2))``, summed in single precision at least.
 
-    Its squares may be infinite where it is not: then the ``exact`` one is summed in double.
+    >>> norm_of(torch.tensor([3.0, 4.0])), f"{norm_of(torch.tensor([3e30, 4e30])):.3g}"
+    (5.0, '5e+30')
     """
     tensor = tensor.detach()
     tensor = tensor if tensor.layout is torch.strided else tensor.to_dense()
-    norm = torch.linalg.vector_norm(at_least_float32(tensor))
-    if exact and math.isinf(norm):
+    norm = float(torch.linalg.vector_norm(at_least_float32(tensor)))
+    if math.isinf(norm):  # the squares of large numbers overflow in single precision
         double = torch.promote_types(tensor.dtype, torch.float64)
-        norm = torch.linalg.vector_norm(tensor, dtype=double)
+        norm = float(torch.linalg.vector_norm(tensor, dtype=double))
     return norm
 
 

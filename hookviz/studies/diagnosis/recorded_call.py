@@ -21,8 +21,6 @@ from ...run.state import restore_tensor
 class RecordedCall:
     """One call of the whole model: all that is needed to repeat it."""
 
-    model: nn.Module
-
     args: Any
     kwargs: Any
     versions: list[tuple[Tensor, int]]  # of the arguments and the weights when it began
@@ -64,4 +62,4 @@ def recorded_call(model: nn.Module, args: Any, kwargs: Any) -> RecordedCall:
         state.append((restore, torch.cuda.get_rng_state(device)))
     autocast = partial(torch.autocast, kind, dtype, torch.is_autocast_enabled(kind))
     versions = [(each, version_of(each)) for each in (*tensors(args, kwargs), *model.parameters())]
-    return RecordedCall(model, args, kwargs, versions, autocast, state)
+    return RecordedCall(args, kwargs, versions, autocast, state)

@@ -18,7 +18,7 @@ from ...hooking.tensors import on_cpu, tensors
 from ...hooking.transforms import TRANSFORMS, hiding_transform, is_wrapped
 from ...run.errors import caller, no_grad_line
 from ...run.recorder import OperationRecorder, graph_nodes
-from .check import Check, LayerCall, RunRecord, overridden
+from .check import Check, LayerCall, RunRecord
 from .checks.modes import ACTING
 from .checks.no_gradient import GraphBreak, NoGradient
 from .checks.optimizer import Optimizers, held_by, is_gone
@@ -99,7 +99,6 @@ class StepWatch(HookManager):
         # Calls with NaN or Inf in a weight before the optimizer's step: its name, and which.
         self.broken: dict[RecordedCall | None, tuple[str, str]] = {}
         self._waiting: set[tuple[int, int]] = set()  # outputs that no gradient has reached yet
-        self._entering = overridden(checks, "enter")
         super().__init__(self._wanted())
 
     def _wanted(self) -> Iterator[tuple[nn.Module, str, Callable[..., Any]]]:
@@ -145,8 +144,8 @@ class StepWatch(HookManager):
         elif isinstance(module, ACTING):
             call = LayerCall(self.run.names[module], type_name(module), 0, module, (), ())
             self.run.calls.append(call)
-            for enter in self._entering:
-                enter(call, tensors(args, kwargs), self.run)
+            for check in self.run.checks:
+                check.enter(call, tensors(args, kwargs), self.run)
 
     def _arrived(self, name: str, gradient: Tensor | None) -> None:
         if gradient is not None:

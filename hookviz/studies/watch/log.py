@@ -21,6 +21,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ class TrainingStep:
     layout: Layout
     arrays: dict[str, np.ndarray]
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         return _OWN + sum(each.nbytes for each in self.arrays.values())
 
@@ -183,14 +184,15 @@ class History:
     seen : int
         Number of steps so far.
     steps : list of TrainingStep
-    nbytes : int
-        Their size in bytes.
     """
 
     every: int
     seen: int = 0
     steps: list[TrainingStep] = field(default_factory=list)
-    nbytes: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return sum(step.nbytes for step in self.steps)
 
     @property
     def should_record(self) -> bool:
@@ -202,23 +204,18 @@ class History:
         if self.steps and self.steps[-1].layout == step.layout:
             step.layout = self.steps[-1].layout
         self.steps.append(step)
-        self.nbytes += step.nbytes
-
-    def keep(self, steps: list[TrainingStep]) -> None:
-        """Keep only these steps."""
-        self.steps, self.nbytes = steps, sum(step.nbytes for step in steps)
 
     def subsample(self) -> None:
         """Drop every second recorded step, and double the interval."""
         self.every *= 2
-        self.keep([step for step in self.steps if step.number % self.every == 0])
+        self.steps = [step for step in self.steps if step.number % self.every == 0]
 
     def cut(self, at: int) -> None:
         """Drop the steps from step ``at`` of training on."""
         kept = [step for step in self.steps if step.at < at]
         if len(kept) < len(self.steps):
             self.seen = self.steps[len(kept)].number
-        self.keep(kept)
+        self.steps = kept
 
     @property
     def rows(self) -> list[Row]:

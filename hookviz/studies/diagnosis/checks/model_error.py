@@ -6,6 +6,7 @@ import inspect
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,11 @@ class ModelError(Check):
         where = f"The model raised {type(error).__name__} in {_in_words(call)}"
         found = _finding(error, where, call, run.check(NoGradient).last_break())
         if run.failed is not None:
-            found |= {"operation": run.failed.name, "phase": run.failed.phase}
+            found = replace(found, operation=run.failed.name, phase=run.failed.phase)
         elif any(each.module is run.root and each.finished for each in run.calls):
-            found["phase"] = "backward"
+            found = replace(found, phase="backward")
         shapes = [(each.layer, each.type, each.shapes) for each in run.calls if each.shapes]
-        yield Finding(**found, evidence={"shapes": shapes})
+        yield replace(found, evidence={"shapes": shapes})
 
 
 def raised_outside(
@@ -67,19 +68,21 @@ def raised_outside(
     where = f"in {within!r}" if within else "outside of the model"
     found = _finding(error, f"The block raised {type(error).__name__} {where}", None, cut)
     if stepped and OVERWRITTEN.search(message_of(error)):
-        found["advice"] = (
-            "Weights or inputs were changed between forward and backward: call optimizer.step() "
-            "after the last backward(), and run the model again after it."
-        )
-    if IN_PLACE.search(message_of(error)) or "backward" in message_of(error):
-        found["phase"] = "backward"
-    return Finding(**found)
+        found = replace(found, advice=_AFTER_BACKWARD)
+    backward = IN_PLACE.search(message_of(error)) or "backward" in message_of(error)
+    return replace(found, phase="backward") if backward else found
+
+
+_AFTER_BACKWARD = (
+    "Weights or inputs were changed between forward and backward: call optimizer.step() after the "
+    "last backward(), and run the model again after it."
+)
 
 
 def _finding(
     error: BaseException, words: str, call: LayerCall | None, cut: OperationRecord | None
-) -> dict[str, Any]:
-    """Return the arguments of an error's finding."""
+) -> Finding:
+    """Report an error as a fault of the forward."""
     kind, place = kind_of(error), place_of(error)
     frames, _ = _inner_frames(error)
     functional = (each.name for each in frames if each.filename.endswith("functional.py"))
@@ -101,16 +104,17 @@ def _finding(
             f"Make {call.layer or 'forward'!r} fit its input, or change what made the input; "
             "hookviz.graph(model, x) draws the layers up to there, with their shapes."
         )
-    return {
-        "kind": kind,
-        "severity": "error",
-        "message": f"{words}: {first_line(error)}",
-        "advice": advice or "Look at the end of the error's traceback.",
-        "layer": call.layer if call is not None else "",
-        "call": call.call if call is not None else 0,
-        "operation": function,
+    layer, number = call.place if call is not None else ("", 0)
+    return Finding(
+        kind,
+        "error",
+        f"{words}: {first_line(error)}",
+        advice or "Look at the end of the error's traceback.",
+        layer,
+        number,
+        operation=function,
         **place,
-    }
+    )
 
 
 def _in_words(call: LayerCall | None) -> str:
