@@ -162,14 +162,6 @@ function name() {{
   root().querySelectorAll('select, input, button').forEach(function (control) {{
     control.setAttribute('data-lm-suppress-shortcuts', 'true');
   }});
-  root().querySelectorAll('.hookviz-pred').forEach(function (button) {{
-    function pressed() {{
-      button.setAttribute('aria-pressed', button.classList.contains('hookviz-on'));
-    }}
-    if (!button.hasAttribute('aria-pressed'))
-      new MutationObserver(pressed).observe(button, {{attributeFilter: ['class']}});
-    pressed();
-  }});
 }}
 name(); setTimeout(name, 300); setTimeout(name, 2000);"
 src="data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==">"""

@@ -8,18 +8,17 @@ import os
 import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ..draw.colours import GAP, averaged, to_levels
-
-Coding = dict[str, Any]
-"""The header with which `web/arrays.ts` reads an array: name, kind, shape, coding."""
+from ..view.messages import Coding, as_json
 
 Packed = tuple[Coding, bytes]
+"""An array's bytes, and the words with which `web/arrays.ts` reads them."""
 
 PROBE = 1 << 13
 """The size of the samples, in bytes, that decide whether differences compress better."""
@@ -41,12 +40,17 @@ def raw(name: str, array: np.ndarray, *, planes: bool = False) -> Packed:
     >>> list(raw("x", np.array([1, 2], np.uint32), planes=True)[1])
     [1, 2, 0, 0, 0, 0, 0, 0]
     """
-    kind = _WHOLE[array.dtype]
-    data = np.ascontiguousarray(array)
-    coding = {"name": name, "kind": kind, "shape": list(array.shape), "bytes": data.nbytes}
-    if not planes:
-        return coding, data.tobytes()
-    return coding | {"planes": True}, _planes(data)
+    return _coded(name, _WHOLE[array.dtype], array, planes)
+
+
+def _coded(
+    name: str, kind: str, array: np.ndarray, planes: bool, scale: float | None = None
+) -> Packed:
+    shape, size = list(array.shape), array.nbytes
+    coding = Coding(
+        name=name, kind=kind, shape=shape, bytes=size, scale=scale, planes=planes or None
+    )
+    return coding, _planes(array) if planes else array.tobytes()
 
 
 def picture(name: str, pixels: np.ndarray) -> Packed:
@@ -58,7 +62,8 @@ def picture(name: str, pixels: np.ndarray) -> Packed:
     coding, _ = raw(name, pixels)
     before = np.zeros((1, pixels.shape[-1]), np.uint8)
     rows = pixels.reshape(-1, pixels.shape[-1])
-    return coding | {"step": pixels.shape[-1]}, np.diff(rows, axis=0, prepend=before).tobytes()
+    differences = np.diff(rows, axis=0, prepend=before)
+    return replace(coding, step=pixels.shape[-1]), differences.tobytes()
 
 
 def half(name: str, array: np.ndarray, *, planes: bool = False) -> Packed:
@@ -66,9 +71,7 @@ def half(name: str, array: np.ndarray, *, planes: bool = False) -> Packed:
     most = np.abs(array, where=np.isfinite(array), out=np.zeros_like(array)).max(initial=0)
     scale = 2.0 ** (np.floor(np.log2(most)) - 14) if most > 0 else 1.0
     data = (array / array.dtype.type(scale)).astype(np.float16)
-    coding = {"name": name, "kind": "f2", "shape": list(array.shape), "bytes": data.nbytes}
-    coding["scale"] = float(scale)
-    return (coding | {"planes": True}, _planes(data)) if planes else (coding, data.tobytes())
+    return _coded(name, "f2", data, planes, float(scale))
 
 
 def quantize(
@@ -90,10 +93,9 @@ def quantize(
     differences = np.diff(levels.ravel(), prepend=np.uint8(0))
     some = levels.ravel()[: PROBE // 2], differences[: PROBE // 2]
     plain, delta = (1, 0) if smooth else (len(zlib.compress(each.tobytes(), 1)) for each in some)
-    coding: Coding = {"name": name, "kind": "u1", "shape": list(maps.shape)}
-    coding |= {"bytes": levels.nbytes, "delta": delta < plain}
+    coding, data = _coded(name, "u1", differences if delta < plain else levels, planes=False)
     ends = raw(f"{name} ends", np.array([low, high], np.float32), planes=True)
-    return [ends, (coding, (differences if delta < plain else levels).tobytes())]
+    return [ends, (replace(coding, shape=list(maps.shape), delta=delta < plain), data)]
 
 
 def _planes(array: np.ndarray) -> bytes:
@@ -117,7 +119,7 @@ class Stream:
     @property
     def size(self) -> int:
         """The number of bytes in a page: base64, and the codings as JSON."""
-        return 4 * math.ceil(len(self.data) / 3) + len(json.dumps(self.codings)) + 10
+        return 4 * math.ceil(len(self.data) / 3) + len(json.dumps(as_json(self.codings))) + 10
 
 
 class Level(NamedTuple):

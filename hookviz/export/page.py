@@ -6,7 +6,7 @@ import base64
 import math
 from collections.abc import Callable, Container, Generator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -408,9 +408,8 @@ def _packed_heatmaps(heats: dict[str, np.ndarray | None], factor: int) -> list[P
         values = averaged(values[None], factor if max(values.shape) > FINE else 1)
         _, low, high = heat_colours(values[0]) or ("", 0.0, 1.0)
         ends = np.array([low], np.float32), np.array([high], np.float32)
-        range_of, levels = quantize(name, values, *ends, smooth=True)
-        levels[0]["shape"] = list(values.shape[1:])
-        packed += [range_of, levels]
+        range_of, (coding, levels) = quantize(name, values, *ends, smooth=True)
+        packed += [range_of, (replace(coding, shape=list(values.shape[1:])), levels)]
     return packed
 
 
@@ -425,6 +424,6 @@ def _notes(reductions: list[str], max_bytes: float) -> list[str]:
 def packed_block(header: dict[str, Any], streams: list[Stream]) -> dict[str, Any]:
     """Return a block of arrays, for `web/blocks.ts`."""
     codings = [coding for stream in streams for coding in stream.codings]
-    header = header | {"arrays": codings, "streams": [len(each.data) for each in streams]}
+    header = header | {"arrays": as_json(codings), "streams": [len(each.data) for each in streams]}
     data = base64.b64encode(b"".join(each.data for each in streams)).decode()
     return {"header": header, "data": data}

@@ -284,7 +284,7 @@ class Canvas(anywidget.AnyWidget):
         self, answer: m.Reply, question: m.Question, arrays: dict[str, np.ndarray]
     ) -> tuple[dict[str, Any], list[bytes]]:
         packed = [_encoded(*array) for array in arrays.items()]
-        codings = [m.read(m.Coding, coding) for coding, _ in packed]
+        codings = [coding for coding, _ in packed]
         word = m.word_of(type(question))
         addressed = replace(answer, ask=word, key=question.key, arrays=codings)
         return self._sent(m.as_json(addressed)), [data for _, data in packed]

@@ -104,7 +104,7 @@ class PlainFace(widgets.VBox):
         chip = health.text, health.kind, health.details
         texts = {
             "title": html.title(frame.model, frame.summary, chip),
-            "note": html.note(frame.note) if frame.note else "",
+            "note": html.note(frame.note),
             "predictions": html.bars([_bar(each, frame.target) for each in frame.predictions])
             if frame.predictions
             else "",

@@ -308,8 +308,6 @@ NAMED = """(root) => {
   return handles.length > 0
     && handles.every((each) => each.ariaLabel && each.role)
     && all("select, input, button").every((each) => each.dataset.lmSuppressShortcuts)
-    && all(".hookviz-pred").every((each) => each.ariaPressed)
-    && all(".widget-play button").every((each) => each.ariaLabel)
     && all(".hookviz-by-layer, .hookviz-by-channel").every((each) => {
       const handle = each.querySelector(".noUi-handle, .ui-slider-handle");
       return !handle || handle.dataset.read;

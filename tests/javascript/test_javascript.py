@@ -22,6 +22,7 @@ from hookviz.draw.colours import colour_ranges, palette, to_levels
 from hookviz.draw.overlay import blend, heat_colours
 from hookviz.export.network.page import CAMS
 from hookviz.export.packing import half, quantize, raw
+from hookviz.view.messages import as_json
 from hookviz.view.payload import settings_payload
 from hookviz.view.settings import choices
 
@@ -110,8 +111,8 @@ def packed():
     ]:
         if values is None:
             with np.errstate(over="ignore"):
-                values = (maps / coding["scale"]).astype(np.float16).astype(np.float64)
-            values = (values * coding["scale"]).astype(np.float32)
+                values = (maps / coding.scale).astype(np.float16).astype(np.float64)
+            values = (values * coding.scale).astype(np.float32)
         made.append({"name": name, "coding": coding, "data": data, "values": values})
     finite = np.nan_to_num(maps, nan=0, posinf=0, neginf=0)
     low, high = finite.min((1, 2)), finite.max((1, 2))
@@ -134,6 +135,7 @@ def packed():
     for each in made:
         each["bytes"] = written(np.frombuffer(each.pop("data"), np.uint8))
         each["values"] = written(each["values"])
+        each["coding"] = as_json(each["coding"])
     return made
 
 

@@ -58,13 +58,12 @@ def _measure_here(kind, name, batch, side, max_bytes):
     import gc  # import hookviz and its dependencies before the first reading
 
     from limits.networks import network, pictures
-    from limits.resources import storages
+    from limits.resources import resident, storages
 
     import hookviz
 
     model, x = network(name), pictures(batch, side)
-    gc.collect()
-    held, before = storages(), _resident()
+    before, held = resident() or _peak(), storages()
     _forget_peak()
     budget = {} if max_bytes is None else {"max_bytes": max_bytes}
     kept = WORK[kind](hookviz, model, x, **budget)
@@ -101,14 +100,6 @@ WORK: dict[str, Callable[..., Any]] = {
     "explore": lambda hookviz, *given, **budget: hookviz.explore(*given, **budget),
     "compare": lambda hookviz, model, x: hookviz.compare(model, model, x),
 }
-
-
-def _resident():
-    """Return the bytes of memory that the process holds now."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    except OSError:
-        return _peak()
 
 
 def _peak():

@@ -37,6 +37,11 @@ def send(explorer, data, name="a.png", size=4_000_000, **more):
         Browser(explorer).request("picture", each, name=name, part=part, parts=len(parts), **more)
 
 
+def strip(explorer):
+    """Return the thumbnails that the browser shows."""
+    return Browser(explorer).canvas.pictures
+
+
 def thumbnail(said):
     data = base64.b64decode(said["url"].partition(",")[2])
     return Image.open(io.BytesIO(data))
@@ -53,11 +58,11 @@ def test_an_uploaded_file_becomes_the_model_input(explorer, size):
     assert torch.equal(explorer.cache[LAYER].activation, cache[LAYER].activation)
     assert before == {name: getattr(explorer, name) for name in before}
     assert explorer.frame.predictions[0].number == int(logits.argmax())
-    assert [each["name"] for each in Browser(explorer).canvas.pictures] == [
+    assert [each["name"] for each in strip(explorer)] == [
         "picture 1",
         "flower.png",
     ]
-    assert [each["now"] for each in Browser(explorer).canvas.pictures] == [False, True]
+    assert [each["now"] for each in strip(explorer)] == [False, True]
 
 
 def test_a_changed_top_class_is_noted_and_the_target_is_kept(explorer):
@@ -70,7 +75,7 @@ def test_a_changed_top_class_is_noted_and_the_target_is_kept(explorer):
     explorer.target = 3
     Browser(explorer).request("again", key=0, sample=0)
     assert explorer.target == 3 and "top class is" in explorer.frame.note
-    assert explorer.image is PICTURES[6] and len(Browser(explorer).canvas.pictures) == 3
+    assert explorer.image is PICTURES[6] and len(strip(explorer)) == 3
 
 
 def test_frames_of_a_camera_are_one_picture_of_the_strip(explorer):
@@ -78,7 +83,7 @@ def test_frames_of_a_camera_are_one_picture_of_the_strip(explorer):
     send(explorer, encoded_picture(PICTURES[2]), "flower.png")
     for number in range(15):
         send(explorer, encoded_picture(PICTURES[number]), "camera", again=number > 0)
-    names = [each["name"] for each in Browser(explorer).canvas.pictures]
+    names = [each["name"] for each in strip(explorer)]
     assert names == ["picture 1", "flower.png", "camera"]
     assert torch.equal(explorer.inputs.args[0], prepare_input(PICTURES[14], MODEL).args[0])
     send(
@@ -86,7 +91,7 @@ def test_frames_of_a_camera_are_one_picture_of_the_strip(explorer):
     )  # the camera is switched on again
     Browser(explorer).request("again", key=1, sample=0)
     send(explorer, encoded_picture(PICTURES[4]), "camera", again=True)
-    names = [each["name"] for each in Browser(explorer).canvas.pictures]
+    names = [each["name"] for each in strip(explorer)]
     assert names == ["picture 1", "flower.png", "camera", "camera"]
 
 
@@ -98,7 +103,7 @@ def test_the_exif_orientation_of_a_photograph_is_applied(explorer):
     send(explorer, encoded_picture(wide, "PNG", exif=exif))
     upright = prepare_input(wide.transpose(Image.Transpose.ROTATE_270), MODEL).args[0]
     assert torch.equal(explorer.inputs.args[0], upright)
-    shown = thumbnail(Browser(explorer).canvas.pictures[-1])
+    shown = thumbnail(strip(explorer)[-1])
     assert shown.height > shown.width
 
 
@@ -106,9 +111,9 @@ def test_an_unreadable_file_changes_nothing(explorer):
     before = explorer.inputs
     send(explorer, b"no picture")
     assert explorer.inputs is before and "picture" in Browser(explorer).canvas.note
-    assert len(Browser(explorer).canvas.pictures) == 1
+    assert len(strip(explorer)) == 1
     send(explorer, encoded_picture(PICTURES[2]))
-    assert len(Browser(explorer).canvas.pictures) == 2
+    assert len(strip(explorer)) == 2
 
 
 def test_pictures_of_a_batch_are_in_the_strip(tmp_path):
@@ -116,16 +121,15 @@ def test_pictures_of_a_batch_are_in_the_strip(tmp_path):
         PICTURES[number].save(tmp_path / f"{number}.png")
     paths = [tmp_path / f"{number}.png" for number in (2, 6, 12)]
     made = hookviz.explore(MODEL, paths, face="canvas")
-    strip = Browser(made).canvas.pictures
-    assert [(each["name"], each["sample"], each["now"]) for each in strip] == [
-        ("2.png", 0, True),
-        ("6.png", 1, True),
-        ("12.png", 2, True),
+    names = ["2.png", "6.png", "12.png"]
+    assert [(each["name"], each["sample"], each["now"]) for each in strip(made)] == [
+        (name, sample, True) for sample, name in enumerate(names)
     ]
     send(made, encoded_picture(PICTURES[3]), "3.png")
-    strip = [(each["name"], each["sample"], each["now"]) for each in Browser(made).canvas.pictures]
-    batch = [("2.png", 0, False), ("6.png", 1, False), ("12.png", 2, False)]
-    assert strip == [*batch, ("3.png", 0, True)]
+    assert [(each["name"], each["sample"], each["now"]) for each in strip(made)] == [
+        *((name, sample, False) for sample, name in enumerate(names)),
+        ("3.png", 0, True),
+    ]
     Browser(made).request("again", key=0, sample=2)
     wanted = [prepare_input(path, MODEL).args[0] for path in paths]
     assert made.sample == 2 and torch.equal(made.inputs.args[0], torch.cat(wanted))
@@ -149,11 +153,11 @@ def test_the_oldest_pictures_but_the_first_go_when_there_are_too_many(explorer):
     batches = [torch.rand(20, 3, 32, 32) for _ in range(3)]
     for batch in batches:
         explorer.image = batch
-    keys = [each["key"] for each in Browser(explorer).canvas.pictures]
+    keys = [each["key"] for each in strip(explorer)]
     assert keys == [0] + 20 * [2] + 20 * [3]
     for number in range(12):
         explorer.image = PICTURES[number]
-    keys = [each["key"] for each in Browser(explorer).canvas.pictures]
+    keys = [each["key"] for each in strip(explorer)]
     assert keys == [0, *range(4, 15)]  # picture 6 was the first input already
 
 
@@ -202,7 +206,7 @@ def test_a_camera_keeps_the_channel_that_is_silent_in_a_frame():
 
 def test_a_model_of_signals_has_no_strip():
     made = hookviz.explore(torch.nn.Conv1d(2, 3, 3), torch.rand(1, 2, 9), face="canvas")
-    assert Browser(made).canvas.pictures == []
+    assert strip(made) == []
 
 
 @pytest.mark.parametrize("is_tensor", [False, True])
