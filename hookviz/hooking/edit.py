@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -353,6 +353,10 @@ class LayerEdit:
         """Return the ``with`` block that makes this edit."""
         return edit(model, self.layer, self.change, channels=self.channels, where=self.where)
 
+    def merged(self, later: LayerEdit) -> LayerEdit | None:
+        """Return one edit that does what this one and the next one do; None if they stay two."""
+        return None
+
     @property
     def factor(self) -> float | None:
         """The number that it multiplies by; None for other changes."""
@@ -384,6 +388,15 @@ class LayerEdit:
         if isinstance(self.change, Tensor):
             return "another tensor"
         return getattr(self.change, "__name__", "a function")
+
+
+def merged(edits: Iterable[LayerEdit]) -> list[LayerEdit]:
+    """Return the fewest edits that do the same in a run."""
+    found: list[LayerEdit] = []
+    for each in edits:
+        one = found[-1].merged(each) if found else None
+        found[-1:] = [*found[-1:], each] if one is None else [one]
+    return found
 
 
 _INPUT_NAME = re.compile(r"input((?:\[[^\]]+\]|\.\w+)*)$")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..hooking.capture import Capture
 from ..hooking.changes import EditError
-from ..hooking.edit import LayerEdit
+from ..hooking.edit import LayerEdit, merged
 from ..hooking.handles import WithoutFastPath, force_eager
 from ..hooking.interrupts import Block
 from ..hooking.records import FeatureCache, TensorStore
@@ -33,7 +33,7 @@ from .errors import located_error, needs_gradient, refuse_without_weights
 from .inputs import ModelInput, Transform, cure_words, prepare_input, refuse_nonfinite
 from .output import Leaf, leaves_of
 from .replay import Replay
-from .state import preserved_random_state, preserved_state
+from .state import parameters_of, preserved_random_state, preserved_state
 from .target import Target, class_names_of, logits_of, named_target, score_of
 
 _P = ParamSpec("_P")
@@ -127,7 +127,7 @@ def run_backward(
 @contextmanager
 def _explains_changed_weights(model: nn.Module) -> Iterator[None]:
     """Name the reason if a backward fails because another thread has changed the weights."""
-    parameters = [p for p in model.parameters() if not p.is_inference()]
+    parameters = [p for p in parameters_of(all_modules(model)) if not p.is_inference()]
     versions = [p._version for p in parameters]
     try:
         yield
@@ -288,7 +288,7 @@ class Session:
     @property
     def edited_inputs(self) -> ModelInput:
         """The input after the edits that change it."""
-        inputs, edits = self.inputs, [edit for edit in self.edits if edit.of_input]
+        inputs, edits = self.inputs, merged(edit for edit in self.edits if edit.of_input)
         if not edits:
             return inputs
         args, kwargs = map_tensors((inputs.args, inputs.kwargs), torch.clone)
@@ -312,7 +312,7 @@ class Session:
 
         In eval mode, unless ``keep_mode``. The session's edits are on.
         """
-        edits = [edit.block(self.given) for edit in self.edits]
+        edits = [edit.block(self.given) for edit in merged(self.edits)]
 
         def contexts() -> Iterator[AbstractContextManager[Any]]:
             yield _RUN_LOCK
@@ -387,7 +387,7 @@ class Session:
         """Return the model's output with the session's edits, without a graph; see `Replay`."""
 
         def run(edits: Sequence[LayerEdit]) -> Any:
-            with Block(edit.block(self.given) for edit in edits):
+            with Block(edit.block(self.given) for edit in merged(edits)):
                 inputs = self.inputs
                 args, kwargs = map_tensors((inputs.args, inputs.kwargs), torch.clone)
                 return self.call(*args, **kwargs)

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
+import torch
 from torch import Tensor
 
 from ..hooking.edit import LayerEdit
 from ..run.inputs import ModelInput
 from ..tables import counted
+
+
+@dataclass(frozen=True, eq=False)
+class Fill:
+    """Fills a sample with the mean of each channel, ``(C, 1, 1)``."""
+
+    sample: int
+    mean: Tensor
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        batch[self.sample] = self.mean.to(batch)
+        return batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +43,14 @@ class Stroke(LayerEdit):
         """The covered pixels, bool (H, W)."""
         assert isinstance(self.where, Tensor)
         return self.where
+
+    def merged(self, later: LayerEdit) -> LayerEdit | None:
+        """Return one stroke over the pixels of both, so that many strokes run as fast as one."""
+        one, other = self.change, later.change
+        if not (isinstance(one, Fill) and isinstance(later, Stroke) and isinstance(other, Fill)):
+            return None
+        same = one.sample == other.sample and torch.equal(one.mean, other.mean)
+        return replace(self, where=self.pixels | later.pixels) if same else None
 
     def __str__(self) -> str:
         return f"{self.layer}, {counted(int(self.pixels.sum()), 'pixel')}: mean"
@@ -62,7 +82,7 @@ def painted(
         return tuple(edits)
     # The mean of the picture without edits: a second stroke beside the first has the same colour.
     mean = picture.mean((1, 2), keepdim=True)
-    return (*edits, Stroke("input", partial(_filled, mean=mean, sample=sample), None, pixels))
+    return (*edits, Stroke("input", Fill(sample, mean), None, pixels))
 
 
 def erased(edits: Sequence[LayerEdit], inputs: ModelInput, pixels: Tensor) -> tuple[LayerEdit, ...]:
@@ -94,8 +114,3 @@ def _batch(inputs: ModelInput, pixels: Tensor) -> Tensor:
             f"(N, C, {height}, {width}); this one's is {shape}."
         )
     return main
-
-
-def _filled(batch: Tensor, mean: Tensor, sample: int) -> Tensor:
-    batch[sample] = mean.to(batch)
-    return batch

@@ -6,6 +6,7 @@ import torch
 from browsing import Browser
 
 import hookviz
+from hookviz.hooking.edit import merged
 from hookviz.view.source import shown_inputs
 
 MODEL, PICTURES = hookviz.demo_model(), hookviz.demo_images()
@@ -62,6 +63,33 @@ def test_every_stroke_paints_the_mean_of_the_unedited_picture(explorer):
     edited = shown_inputs(explorer.displayed()).args[0]
     both = torch.from_numpy(MASK | other)
     assert torch.allclose(edited[..., both], with_mean(x, MASK | other)[..., both], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "samples, between, count",
+    [((1, 1, 1), None, 1), ((1, 0, 0), None, 2), ((0, 0), ("layer3.1.conv2", 0), 3)],
+    ids=["one sample", "two samples", "another edit between"],
+)
+def test_strokes_in_a_row_run_as_one_edit(samples, between, count):
+    """They stay several in the list of edits; each alone would take as long as the last one."""
+    made = hookviz.explore(MODEL, [PICTURES[6], PICTURES[2]], face="canvas")
+    (x,) = made.inputs.args
+    expected = x.clone()
+    for place, sample in enumerate(samples):
+        made.sample = sample
+        mask = np.roll(MASK, 15 * place, 0)
+        stroke(made, mask)
+        expected[sample] = torch.where(
+            torch.from_numpy(mask), with_mean(x, mask)[sample], expected[sample]
+        )
+        if between and not place:
+            made.edit(*between, channels=3)
+    assert len(made.edits) == len(samples) + bool(between)
+    assert len(merged(made.edits)) == count
+    assert torch.allclose(shown_inputs(made.displayed()).args[0], expected, atol=1e-6)
+    with hookviz.capture(MODEL, "stem.0") as cache, torch.no_grad():
+        MODEL(shown_inputs(made.displayed()).args[0])
+    assert torch.equal(made.cache["stem.0"].activation, cache["stem.0"].activation)
 
 
 def test_the_eraser_restores_the_input(explorer):
