@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from .hooking.arguments import check_number, is_number
+from .hooking.arguments import check_finite, check_number, is_number
 from .hooking.tensors import at_least_float32
 
 __all__ = ["blur", "clip_norm", "noise"]
@@ -79,26 +79,29 @@ def blur(sigma: float) -> Callable[[Tensor], Tensor]:
     >>> bool((y == layer(x))[..., 4:].all()), bool((y == layer(x)).all())
     (True, False)
     """
-    if not (is_number(sigma) and 0 < sigma < math.inf):
-        raise ValueError(f"sigma={sigma!r} cannot be used: give a number of pixels above 0.")
-    reach = max(1, round(3 * sigma))
+    check_finite("sigma", sigma, "a number of pixels above 0", above=0)
+    return partial(blurred, sigma=sigma, reach=max(1, round(3 * sigma)))
+
+
+def blurred(tensor: Tensor, *, sigma: float, reach: int) -> Tensor:
+    """Blur with a Gaussian, cut off at ``reach``.
+
+    torchvision's ``gaussian_blur`` has two dimensions only and reflects the edges, which fails for
+    small inputs; signals and volumes are blurred here too.
+    """
     offsets = torch.arange(-reach, reach + 1, dtype=torch.float64)
     kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
     kernel /= kernel.sum()
-
-    def blurred(tensor: Tensor) -> Tensor:
-        wide = at_least_float32(tensor)
-        for dimension in range(min(tensor.ndim - 1, 2), tensor.ndim):
-            size = tensor.shape[dimension]
-            places = torch.arange(size, device=tensor.device)
-            total = torch.zeros_like(wide)
-            for by, weight in zip(range(-reach, reach + 1), kernel.tolist(), strict=True):
-                nearest = (places + by).clamp(0, size - 1)
-                total += weight * wide.index_select(dimension, nearest)
-            wide = total
-        return wide.to(tensor.dtype)
-
-    return blurred
+    wide = at_least_float32(tensor)
+    for dimension in range(min(tensor.ndim - 1, 2), tensor.ndim):
+        size = tensor.shape[dimension]
+        places = torch.arange(size, device=tensor.device)
+        total = torch.zeros_like(wide)
+        for by, weight in zip(range(-reach, reach + 1), kernel.tolist(), strict=True):
+            nearest = (places + by).clamp(0, size - 1)
+            total += weight * wide.index_select(dimension, nearest)
+        wide = total
+    return wide.to(tensor.dtype)
 
 
 def noise(std: float, generator: torch.Generator | None = None) -> Callable[[Tensor], Tensor]:

@@ -75,7 +75,7 @@ def test_errors_of_page_are_one_sentence(arguments, message, photo, tmp_path, ca
     [
         (["page", "--demo", "-o", "no/where.html"], "Missing folder 'no'"),
         (["survey", "--demo", "PICTURES", "-o", "no/where.npz"], "Missing folder 'no'"),
-        (["page", "--demo", "--max-bytes", "inf"], "max_bytes=inf is not a size"),
+        (["page", "--demo", "--max-bytes", "inf"], "max_bytes=inf cannot be used"),
     ],
 )
 def test_an_impossible_output_is_refused_before_the_model_is_built(

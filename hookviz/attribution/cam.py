@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor, nn
@@ -94,16 +94,14 @@ def heatmap(
     >>> del hookviz.attribution.HEATMAPS["max"]
     """
     if isinstance(record, Attention):
-        if method not in ATTENTION_HEATMAPS:
-            near = close_names(method, ATTENTION_HEATMAPS)
-            raise ValueError(f"Unknown heatmap of attention method={method!r}; {near}.")
+        check_method(method, ATTENTION_HEATMAPS, "heatmap of attention")
         return ATTENTION_HEATMAPS[method](record)
     if isinstance(record, nn.Module):
         raise TypeError(
             "A heatmap is of a captured layer, not of a model: run the model within "
             "hookviz.capture, and give one of the records, as cache['layer1']."
         )
-    check_method(method)
+    check_method(method, HEATMAPS)
     if isinstance(record, FeatureCache):
         if not record:
             raise ValueError(
@@ -142,10 +140,10 @@ def as_pairs(maps: Tensor) -> Tensor:
     return torch.cat([maps.real, maps.imag], 1)
 
 
-def check_method(method: str) -> None:
-    """Raise ``ValueError`` for a method that is not in ``HEATMAPS``."""
-    if method not in HEATMAPS:
-        raise ValueError(f"Unknown heatmap method={method!r}; {close_names(method, HEATMAPS)}.")
+def check_method(method: str, known: Collection[str], kind: str = "heatmap") -> None:
+    """Raise ``ValueError`` for a method that is not among the ``known`` ones of its kind."""
+    if method not in known:
+        raise ValueError(f"Unknown {kind} method={method!r}; {close_names(str(method), known)}.")
 
 
 def needs_gradient(method: str) -> bool:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
 from ..hooking.arguments import check_number
 from ..hooking.edit import LayerEdit
-from ..hooking.tensors import map_tensors
 from ..run.replay import Replay
 from ..run.session import Session
 from ..run.target import needed_logits, probabilities
@@ -75,12 +73,8 @@ class Flip:
         self._session, self._off, self._sample = session, off, sample
         self._order = [int(each) for each in channels]
         edits = [*session.edits, off(self._order)]
-        self._replay: Replay | None = None
-        if not any(each.of_input or each.of_heads for each in edits):
-            names = {each.layer for each in edits}
-            self._replay = Replay(
-                session.model, (session.given.get_submodule(name) for name in names)
-            )
+        modules = (module for edit in edits for module in edit.changed_modules(session.given))
+        self._replay = Replay(session.model, modules)
         shares = self._shares([])
         self.answer = int(shares.argmax())
         self.curve, self.channels = [float(shares[self.answer])], list[int]()
@@ -132,17 +126,9 @@ class Flip:
     def _shares(self, channels: list[int]) -> torch.Tensor:
         """Return the classes' probabilities, ``(K,)``, with these channels off."""
         off = [self._off(channels)] if channels else []
-        logits = needed_logits(self._output((*self._session.edits, *off)), None)
+        session = self._session.edited([*self._session.edits, *off])
+        logits = needed_logits(session.replayed(self._replay), None)
         if logits.shape[1] < 2:
             raise ValueError("The model has one output, so it cannot predict another class.")
         row = min(self._sample, len(logits) - 1)
         return probabilities(logits[row : row + 1])[0]
-
-    def _output(self, edits: Sequence[LayerEdit]) -> Any:
-        session = self._session.edited(edits)
-        if self._replay is not None:
-            return session.replayed(self._replay)
-        given = session.inputs.args, session.inputs.kwargs
-        with session.active(grad=False):
-            args, kwargs = map_tensors(given, torch.clone)
-            return session.call(*args, **kwargs)

@@ -8,7 +8,6 @@ and guided backpropagation that reaches every ReLU (see `GuidedReLUs`).
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,15 +16,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..hooking.arguments import is_number, whole_number
+from ..hooking.arguments import check_finite, check_number, whole_number
 from ..hooking.functions import standing_in
 from ..hooking.interrupts import Block
-from ..hooking.select import check_model, close_names
+from ..hooking.select import check_model
 from ..run.errors import refuse_quantized
 from ..run.inputs import Transform
 from ..run.inputs import prepare_input as prepare_input  # exported by `hookviz.attribution`
 from ..run.session import Session, run_backward
 from ..run.target import Target, check_target
+from .cam import check_method
 from .scorer import Scorer
 
 NO_GRADIENT = (
@@ -35,10 +35,8 @@ NO_GRADIENT = (
 
 
 def baseline_like(name: str, given: Any, x: Tensor) -> Tensor:
-    if not isinstance(given, Tensor) and not (is_number(given) and math.isfinite(given)):
-        raise ValueError(
-            f"{name}={given!r} cannot be used: give a number or a tensor of the input's shape."
-        )
+    if not isinstance(given, Tensor):
+        check_finite(name, given, "a number or a tensor of the input's shape")
     try:
         value = given.detach() if isinstance(given, Tensor) else torch.tensor(float(given))
         return value.to(x).expand_as(x).clone()
@@ -159,7 +157,7 @@ def attribute(
     torch.Size([1, 112, 112])
     """
     check_model(model)
-    _check_method(method)
+    check_method(method, ATTRIBUTIONS, "attribution")
     _check_options(method, options)
     target = check_target(target)
     captum()
@@ -207,7 +205,7 @@ def picture_map(attribution: Tensor, method: str = "saliency") -> Tensor:
     tensor([[ 1.],
             [-1.]])
     """
-    _check_method(method)
+    check_method(method, ATTRIBUTIONS, "attribution")
     if attribution.ndim < 2:
         raise ValueError(
             f"An attribution of shape {tuple(attribution.shape)} has no channels: give "
@@ -262,10 +260,8 @@ def _smoothgrad(
     ``1/n sum_i dS/dx(x + e_i)`` with ``e_i ~ N(0, stdevs**2)``, Smilkov et al. 2017, "SmoothGrad:
     removing noise by adding noise"; they recommend 10 to 20 % of the input's range.
     """
-    if stdevs is not None and not (is_number(stdevs) and stdevs >= 0):
-        raise ValueError(
-            f"stdevs={stdevs!r} is not a standard deviation: give one number from 0 up."
-        )
+    if stdevs is not None:
+        check_number("stdevs", stdevs)
     copies = whole_number("nt_samples", nt_samples)
     low, high = x.flatten(1).aminmax(dim=1)
     spread = 0.15 * (high - low) if stdevs is None else torch.full_like(low, stdevs)
@@ -355,10 +351,3 @@ def _check_options(method: str, options: Mapping[str, Any]) -> None:
             raise TypeError(
                 f"Unknown option {name!r} of {method!r}; it has {', '.join(known) or 'none'}."
             )
-
-
-def _check_method(method: str) -> None:
-    if method not in ATTRIBUTIONS:
-        raise ValueError(
-            f"Unknown attribution method={method!r}; {close_names(str(method), ATTRIBUTIONS)}."
-        )

@@ -362,9 +362,10 @@ class HeadEdit(LayerEdit):
                 "change=0 to silence them, or edit the layer that attends with hookviz.edit."
             )
 
-    @property
-    def of_heads(self) -> bool:
-        return True
+    def changed_modules(self, model: nn.Module) -> Iterable[nn.Module]:
+        """Return the output projection, or the module that reads its weight."""
+        name = self.projection if self.projection_runs else self.attends
+        return [unwrapped(model)[0].get_submodule(name)]
 
     def block(self, model: nn.Module) -> HookManager:
         """Return the ``with`` block that makes this edit."""

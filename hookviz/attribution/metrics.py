@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
+from ..edits import blurred
 from ..hooking.arguments import check_number, whole_number
 from ..hooking.maps import enlarged
 from ..run.inputs import Transform
@@ -289,24 +289,8 @@ def _baseline(baseline: Baseline, pictures: Tensor) -> Tensor:
     if isinstance(baseline, str):
         if baseline != "blur":
             raise ValueError(f"Unknown baseline={baseline!r}: give 'blur', a value or a tensor.")
-        return _blurred(pictures)
+        return blurred(pictures, sigma=5, reach=5)
     return baseline_like("baseline", baseline, pictures)
-
-
-def _blurred(pictures: Tensor, radius: int = 5, sigma: float = 5.0) -> Tensor:
-    """Blur along each spatial dimension in turn.
-
-    torchvision's ``gaussian_blur`` has two dimensions only and reflects the edges, which fails for
-    inputs of up to five pixels; signals, volumes and small inputs are blurred here too.
-    """
-    offsets = torch.arange(-radius, radius + 1).to(pictures)
-    kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
-    kernel = (kernel / kernel.sum())[None, None]
-    for dim in range(2, pictures.ndim):
-        lines = pictures.movedim(dim, -1)
-        padded = F.pad(lines.reshape(-1, 1, lines.shape[-1]), (radius, radius), mode="replicate")
-        pictures = F.conv1d(padded, kernel).view(lines.shape).movedim(-1, dim)
-    return pictures
 
 
 def _fitting(heatmap: Heatmap, mask: Mask) -> tuple[Tensor, Tensor, bool]:

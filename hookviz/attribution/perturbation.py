@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..hooking.arguments import is_number, whole_number
+from ..hooking.arguments import check_finite, whole_number
 from ..hooking.capture import capture
 from ..hooking.handles import HookManager
 from ..hooking.maps import as_maps, enlarged
@@ -267,8 +267,7 @@ def occlusion(
             )
         side = -(-min(sizes) // 8) if window is None else whole_number("window", window)
         step = -(-side // 2) if stride is None else whole_number("stride", stride)
-        if not (is_number(value) and math.isfinite(value)):
-            raise ValueError(f"value={value!r} cannot be used: give a number.")
+        check_finite("value", value)
         boxes = list(product(*(_windows(size, side, step) for size in sizes)))
 
         def covered(samples: Tensor, places: Tensor) -> Tensor:

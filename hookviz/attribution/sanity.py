@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..hooking.arguments import whole_number
 from ..hooking.handles import HookManager
 from ..hooking.interrupts import Block, defer_interrupts
-from ..hooking.select import check_model, close_names, is_convolution, select_layer
+from ..hooking.select import check_model, is_convolution, select_layer
 from ..run.errors import refuse_quantized
 from ..run.inputs import Transform
 from ..run.progress import Progress
@@ -21,7 +21,14 @@ from ..run.session import Session
 from ..run.target import Target, check_target
 from ..tables import Tabular, number, plain
 from .attention import attention, top_classes
-from .cam import ATTENTION_HEATMAPS, HEATMAPS, heatmap, method_name, needs_gradient
+from .cam import (
+    ATTENTION_HEATMAPS,
+    HEATMAPS,
+    check_method,
+    heatmap,
+    method_name,
+    needs_gradient,
+)
 from .gradients import ATTRIBUTIONS, NO_GRADIENT, attribute, picture_map
 
 if TYPE_CHECKING:
@@ -163,8 +170,7 @@ def _heatmap_of(
     if method in ATTENTION_HEATMAPS:
         return lambda s: heatmap(attention(s.given, s.inputs, target=target), method)
     if method not in HEATMAPS:
-        every = [*HEATMAPS, *ATTRIBUTIONS, *ATTENTION_HEATMAPS]
-        raise ValueError(f"Unknown heatmap method={method!r}; {close_names(method, every)}.")
+        check_method(method, [*HEATMAPS, *ATTRIBUTIONS, *ATTENTION_HEATMAPS])
     chosen = _last_layer(session) if layer is None else select_layer(session.given, layer)[1]
 
     def of_layer(s: Session) -> Tensor:

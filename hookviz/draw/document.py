@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..hooking.arguments import is_number
+from ..hooking.arguments import check_finite
 from ..tables import escape, html_page, megabytes
 
 STATIC = Path(__file__).resolve().parent.parent / "static"
@@ -115,11 +114,7 @@ def document(
 
 def check_size(max_bytes: float) -> None:
     """Raise ``ValueError`` for a limit that is not a positive, finite number of bytes."""
-    if not is_number(max_bytes) or not 0 < max_bytes < math.inf:
-        raise ValueError(
-            f"max_bytes={max_bytes!r} is not a size: give a number of bytes, such as 10e6 for "
-            "10 MB."
-        )
+    check_finite("max_bytes", max_bytes, "a number of bytes, such as 10e6 for 10 MB", above=0)
 
 
 def fitting(pages: Iterable[str], max_bytes: float, why: str) -> str:

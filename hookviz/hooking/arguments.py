@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Collection, Sequence
 from numbers import Integral, Real
@@ -12,10 +13,19 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def check_number(name: str, value: Any, least: float = 0) -> None:
-    """Raise ``ValueError`` for anything but a number from ``least`` up."""
-    if not is_number(value) or not value >= least:  # nor NaN
-        raise ValueError(f"{name}={value!r} cannot be used: give a number from {least:g} up.")
+def check_number(name: str, value: Any, least: float = 0, most: float = math.inf) -> None:
+    """Raise ``ValueError`` for anything but a number from ``least`` to ``most``."""
+    if not is_number(value) or not least <= value <= most:  # nor NaN
+        end = "up" if most == math.inf else f"to {most:g}"
+        raise ValueError(f"{name}={value!r} cannot be used: give a number from {least:g} {end}.")
+
+
+def check_finite(
+    name: str, value: Any, advice: str = "a number", *, above: float = -math.inf
+) -> None:
+    """Raise ``ValueError`` for anything but a finite number above ``above``."""
+    if not is_number(value) or not above < value < math.inf:  # nor NaN
+        raise ValueError(f"{name}={value!r} cannot be used: give {advice}.")
 
 
 def whole_number(name: str, value: Any, least: int = 1) -> int:

@@ -344,10 +344,9 @@ class LayerEdit:
         """True if it changes the model's input instead of a layer."""
         return is_input(self.layer)
 
-    @property
-    def of_heads(self) -> bool:
-        """True if it changes heads of an attention; see `hookviz.attribution.heads`."""
-        return False
+    def changed_modules(self, model: nn.Module) -> Iterable[nn.Module]:
+        """Return the modules before whose first result it changes nothing."""
+        return model.modules() if self.of_input else [model.get_submodule(self.layer)]
 
     def block(self, model: nn.Module) -> HookManager:
         """Return the ``with`` block that makes this edit."""

@@ -200,7 +200,7 @@ def heatmap_note(view: View) -> str:
 
 def heatmaps(cache: FeatureCache, method: str) -> dict[str, Tensor]:
     """Compute the heatmap of every layer that has one, in the order in which they ran."""
-    check_method(method)
+    check_method(method, HEATMAPS)
     found = {}
     for name, record in cache.items():
         outputs = record.calls[-1].outputs

@@ -289,7 +289,7 @@ def test_picture_map_sums_channels_as_the_method_requires():
         ("integrated_gradients", {"baselines": "black"}, r"baselines='black' cannot"),
         ("integrated_gradients", {"baselines": torch.rand(7)}, r"\(7,\), which does not fit the"),
         ("smoothgrad", {"nt_samples": True}, r"nt_samples=True cannot be used"),
-        ("smoothgrad", {"stdevs": -1.0}, r"stdevs=-1\.0 is not a standard deviation"),
+        ("smoothgrad", {"stdevs": -1.0}, r"stdevs=-1\.0 cannot be used"),
         ("smoothgrad", {"seed": 1}, r"Unknown option 'seed' of 'smoothgrad'; .* stdevs"),
         ("saliency", {"target": 10}, r"target=10 is not a class .* 0 to 9"),
         ("saliency", {"target": lambda output: output}, r"shape \(2, 10\), not one"),

@@ -1,5 +1,7 @@
 """Switching channels off until the prediction changes, compared with plain PyTorch."""
 
+from functools import partial
+
 import pytest
 import torch
 from browsing import Browser
@@ -11,6 +13,7 @@ from hookviz.attribution import prepare_input
 from hookviz.attribution.flip import Flip
 from hookviz.hooking.edit import LayerEdit
 from hookviz.run.session import Session
+from hookviz.view.maps import run_session
 
 LAYER = "layer3.1.conv2"
 
@@ -94,6 +97,26 @@ def test_a_prediction_that_never_changes_is_reported():
     assert len(shares) == 4 and shares == sorted(shares)
     assert (flip.answer, flip.flipped, flip.channels) == (0, None, [])
     assert "class 0 with 4 channels off" in repr(flip)
+
+
+@pytest.mark.parametrize("heads", [True, False])
+def test_curves_are_exact_with_an_edited_input_and_with_heads_off(heads):
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 4, 16, batch_first=True)
+    net = nn.Sequential(nn.Linear(8, 8), layer, nn.Flatten(), nn.Linear(24, 3)).eval()
+    session = Session(net, prepare_input(torch.rand(1, 3, 8), net))
+    if heads:
+        off = partial(run_session(session, None, None).cache["1.self_attn.heads"].edit, 0)
+    else:
+        session = session.edited([LayerEdit("input", 0.5)])
+        off = partial(LayerEdit, "1.linear1", 0)
+    flip = Flip(session, off, range(4))
+    flip.work()
+    for count, share in enumerate(flip.curve):
+        edited = session.edited([*session.edits, *([off([*range(count)])] if count else [])])
+        logits = run_session(edited, None, None).logits
+        assert share == pytest.approx(float(logits.softmax(1)[0, flip.answer]), abs=1e-6)
+    assert len(set(flip.curve)) > 2
 
 
 def test_a_model_with_one_output_is_refused():

@@ -134,7 +134,7 @@ def test_impossible_page_options_are_refused(explorer):
     with pytest.raises(ValueError, match=r"of these 15 layers takes at least \S+ [kM]B; give more"):
         explorer.to_html(max_bytes=420_000)
     for size in (float("inf"), float("nan"), -1):
-        with pytest.raises(ValueError, match=f"max_bytes={size} is not a size: give a number"):
+        with pytest.raises(ValueError, match=f"max_bytes={size} cannot be used: give a number"):
             explorer.to_html(max_bytes=size)
     with pytest.raises(ValueError, match="stem"):
         explorer.to_html(layers="stern.*")
@@ -146,7 +146,7 @@ def test_trace_and_survey_pages_refuse_invalid_sizes(size):
     traced = hookviz.trace(model, picture)
     surveyed = hookviz.survey(model, [picture], layers="stem.*")
     for result in (traced, surveyed):
-        with pytest.raises(ValueError, match="is not a size: give a number of bytes"):
+        with pytest.raises(ValueError, match="cannot be used: give a number of bytes"):
             result.to_html(max_bytes=size)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...hooking.arguments import is_index, is_number, is_position, whole_number
+from ...hooking.arguments import check_number, is_index, is_position, whole_number
 from ...run.statistics import NONE
 from ...tables import Row, Tabular, call_name, number, plain, some
 from .running import BINS, LayerStatistics, SurveyedRun
@@ -166,10 +166,7 @@ class LayerSurvey(Tabular):
         ValueError
             ``q`` is not from 0 to 1.
         """
-        if not is_number(q) or not 0 <= q <= 1:
-            raise ValueError(
-                f"q={q!r} is not a quantile: give 0 for the smallest to 1 for the largest."
-            )
+        check_number("q", q, 0, 1)
         found = largest = self.largest.double()
         if q < 1:
             found = BINS.quantile(self.statistics.histogram, q).minimum(largest)

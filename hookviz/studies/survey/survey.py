@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ...draw.document import document, fitting, script, style
 from ...draw.mosaic import Piece, data_url, sheet, strip
 from ...files import page_to, write_arrays
-from ...hooking.arguments import is_number
+from ...hooking.arguments import check_number
 from ...hooking.select import close_names
 from ...run.inputs import ModelInput, Transform
 from ...run.progress import Progress
@@ -212,7 +212,7 @@ class Survey(Tabular, Mapping[Key, LayerSurvey]):
         name : str or int
             The class, by name or number.
         fraction : float
-            The fraction of the top inputs that must be of this class, above 0 to 1.
+            The fraction of the top inputs that must be of this class, 0 to 1.
 
         Returns
         -------
@@ -225,10 +225,7 @@ class Survey(Tabular, Mapping[Key, LayerSurvey]):
         ValueError
             Unknown class, or the data set has no labels.
         """
-        if not is_number(fraction) or not 0 < fraction <= 1:
-            raise ValueError(
-                f"fraction={fraction!r} is not a fraction of the inputs: give 0 < fraction <= 1."
-            )
+        check_number("fraction", fraction, 0, 1)
         labels = [layer.labels.flatten() for layer in self.layers.values()]
         highest = max(torch.cat(labels).tolist(), default=-1) if labels else -1
         if highest < 0:
