@@ -90,10 +90,20 @@ export function AblationView({ ablation, data }: { ablation: Ablation; data?: La
     : isMissing
     ? ["by channel number: not computed for this layer", "compute"]
     : ["", ""];
+  const onToggle = app.source.live ? () => ablation.toggle() : undefined;
+  return <Progress words={words} button={button} onToggle={onToggle} />;
+}
+
+/** How far some work is, and a button that stops it or goes on. */
+export function Progress({ words, button, onToggle }: {
+  words: string;
+  button: string;
+  onToggle?: () => void;
+}) {
   return (
     <span class="hv-ablation" hidden={!words}>
       <span class="hv-dim" role="status">{words}</span>
-      {app.source.live && <Toggle onClick={() => ablation.toggle()}>{button}</Toggle>}
+      {onToggle && <Toggle onClick={onToggle}>{button}</Toggle>}
     </span>
   );
 }

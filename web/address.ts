@@ -6,7 +6,7 @@ import type { Facts, NetFacts } from "./source.ts";
 import type { Choices, Settings } from "./messages.d.ts";
 
 // A page has the numbers of one value of these; without its network, of those below, too.
-const FIXED = new Set(["sample", "shown_after"]);
+const FIXED = new Set(["sample", "shown_after", "place"]); // a link has the position instead
 const COMPUTED = new Set(["call", "depth", "shown_run"]);
 
 /**
@@ -59,11 +59,6 @@ const numbersIn = (text: string) =>
   text.replace(/[[\]()\s]/g, "").split(",").map((each) => (each === "" ? NaN : Number(each)));
 
 function settingOf(text: string, example: unknown, name: string) {
-  if (name === "place") {
-    const place = numbersIn(text);
-    const inside = place.length === 2 && place.every((each) => each >= 0 && each <= 1);
-    return isNone(text) ? null : inside ? place : undefined;
-  }
   if (typeof example === "boolean") {
     return /^true$/i.test(text) ? true : /^false$/i.test(text) ? false : undefined;
   }

@@ -7,7 +7,7 @@ import { Card } from "./card.tsx";
 import { Colours } from "./colours.ts";
 import { sure } from "./dom.ts";
 import { Drawers } from "./drawers.tsx";
-import { Face } from "./face.tsx";
+import { drawersOf, Face } from "./face.tsx";
 import { Flip } from "./flip.tsx";
 import { nameOf } from "./heading.tsx";
 import { Heatmaps, noGradient, wayTo } from "./heatmaps.ts";
@@ -170,19 +170,7 @@ export class App {
   }
 
   offerDrawers() {
-    const { facts, source } = this;
-    const reasons = Boolean(source.why) && !this.data?.header.query; // an attention head has no terms
-    const holds = (what: "answers" | "weights") => source.holds?.(what) ?? true; // a page may have none
-    const offers: Record<string, boolean> = {
-      why: reasons && holds("answers"),
-      weights: reasons && holds("weights"),
-      map: Boolean(source.map),
-      edit: source.live,
-      pictures: Boolean(this.pictures?.isOffered) || this.output.maps.length > 0,
-      heatmaps: facts.layers.length > 1 && facts.choices.heatmap.length > 0,
-      code: Boolean(source.code),
-    };
-    this.parts.drawers.offer(Object.keys(offers).filter((name) => offers[name]));
+    this.parts.drawers.offer(drawersOf(this));
   }
 
   get facts() {
@@ -580,20 +568,23 @@ export class App {
   /** What has to be known about the view. */
   notesOn(data: Layer) {
     const { facts, at } = this;
-    const beside = data.beside(at.channel);
-    const parts = data.header.parts
-      ? ["This layer ran on parts of the input: map, heatmap and positions are those of one part."]
-      : [];
-    const none = data.header.no_picture ? [data.header.no_picture] : [];
-    const own = [...none, ...parts, ...(beside ? [beside] : []), ...(data.header.notes ?? [])];
-    const other = !this.source.live && at.targetClass !== null &&
-      at.targetClass !== facts.target.number;
-    const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
-    const heat = [this.heatmaps.note, this.heatmaps.sizes].filter(Boolean);
-    const doubt = facts.transform?.doubt ? [facts.transform.doubt] : [];
-    const { opened } = facts;
-    const here = opened?.layer === at.layer && opened.channel === at.channel ? [opened.words] : [];
-    return [...heat, ...targets, ...doubt, ...own, ...here, ...(facts.notes ?? [])];
+    const { opened, target } = facts;
+    const isOther = !this.source.live && at.targetClass !== null &&
+      at.targetClass !== target.number;
+    const isOpened = opened?.layer === at.layer && opened.channel === at.channel;
+    return [
+      this.heatmaps.note,
+      this.heatmaps.sizes,
+      isOther && `Gradients in this page are of ${target.name}.`,
+      facts.transform?.doubt,
+      data.header.no_picture,
+      data.header.parts &&
+      "This layer ran on parts of the input: map, heatmap and positions are those of one part.",
+      data.beside(at.channel),
+      ...(data.header.notes ?? []),
+      isOpened && opened.words,
+      ...(facts.notes ?? []),
+    ].filter((note) => typeof note === "string" && note !== "") as string[];
   }
 
   /** The layers that may be wanted next. */

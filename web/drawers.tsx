@@ -14,9 +14,8 @@ export class Drawers {
   /** @param onChange Is called with the names of the closed and of the opened drawer. */
   constructor(public onChange: (closed: string, opened: string) => void) {}
 
-  /** Offer only the drawers that have content. */
-  offer(names: string[]) {
-    this.offered = new Set(names);
+  offer(all: Drawer[]) {
+    this.offered = new Set(all.flatMap(({ name, isOffered }) => isOffered ? [name] : []));
     if (this.open && !this.offered.has(this.open)) this.go("");
   }
 
@@ -53,6 +52,8 @@ export interface Drawer {
   name: string;
   label: string;
   title: string;
+  /** Whether it has content. */
+  isOffered: boolean;
   /** On the tab, in place of the label. */
   tab?: string;
   content: (isOpen: boolean) => ComponentChildren;
@@ -60,7 +61,7 @@ export interface Drawer {
 
 export function DrawersView({ drawers, all }: { drawers: Drawers; all: Drawer[] }) {
   const root = useRef<HTMLDivElement>(null);
-  const { open, offered } = drawers;
+  const { open } = drawers;
   useLayoutEffect(() => {
     drawers.root = root.current;
     const follow = new ResizeObserver(() => drawers.reveal());
@@ -70,14 +71,14 @@ export function DrawersView({ drawers, all }: { drawers: Drawers; all: Drawer[] 
   return (
     <div ref={root} class="hv-drawers">
       <div class="hv-tabs" role="group" aria-label="more about this view">
-        {all.map(({ name, label, tab = label, title }) => (
+        {all.map(({ name, label, tab = label, title, isOffered }) => (
           <button
             key={name}
             type="button"
             class="hv-tab"
             title={title}
             aria-expanded={open === name}
-            hidden={!offered.has(name)}
+            hidden={!isOffered}
             onClick={() => drawers.toggle(name)}
           >
             {tab}

@@ -1,6 +1,7 @@
 // All parts of the page and their arrangement; `app.ts` decides what they show.
 
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { Progress } from "./ablation.tsx";
 import { BrushView, Sheet } from "./brush.tsx";
 import { ColourMenu, HeatmapMenu, InputCaption } from "./captions.tsx";
 import { CardView } from "./card.tsx";
@@ -26,6 +27,7 @@ import { WhyPanel } from "./why.tsx";
 import type { App } from "./app.ts";
 import type { Drawer } from "./drawers.tsx";
 import type { Panel } from "./panel.tsx";
+import type { Running } from "./running.ts";
 
 export function Face({ app }: { app: App }) {
   const { layers } = app.facts;
@@ -150,9 +152,12 @@ function Main({ app }: { app: App }) {
           </>
         }
         below={
-          <Colourbar name="heatmap" bar={heatmaps.bar} isHidden={!heatmaps.bar}>
-            {app.picture && <HeatmapMenu {...controls} />}
-          </Colourbar>
+          <>
+            <Occlusion running={app.source.running} />
+            <Colourbar name="heatmap" bar={heatmaps.bar} isHidden={!heatmaps.bar}>
+              {app.picture && <HeatmapMenu {...controls} />}
+            </Colourbar>
+          </>
         }
         beside={cardIn(input)}
       />
@@ -205,6 +210,18 @@ function Main({ app }: { app: App }) {
         )}
       </div>
     </div>
+  );
+}
+
+function Occlusion({ running }: { running?: Running }) {
+  const job = running?.job;
+  if (!job) return null;
+  return (
+    <Progress
+      words={`${job.drops.length} of ${job.windows.length} runs`}
+      button={job.stopped ? "go on" : "stop"}
+      onToggle={() => running.toggle(job)}
+    />
   );
 }
 
@@ -285,29 +302,35 @@ function Answers({ app }: { app: App }) {
 }
 
 /** The tabs below the pictures, in their order. */
-function drawersOf(app: App): Drawer[] {
-  const { edits } = app.facts;
+export function drawersOf(app: App): Drawer[] {
+  const { facts: { edits, layers, choices }, source } = app;
+  const reasons = Boolean(source.why) && !app.data?.header.query; // an attention head has no terms
+  const holds = (what: "answers" | "weights") => source.holds?.(what) ?? true; // a page may have none
   return [
     {
       name: "why",
+      isOffered: reasons && holds("answers"),
       label: "Why this value?",
       title: "why the value at the chosen position is what it is (key w)",
       content: (isOpen) => isOpen && <WhyPanel why={app.why} />,
     },
     {
       name: "weights",
+      isOffered: reasons && holds("weights"),
       label: "Weights",
       title: "the kernels of this layer",
       content: (isOpen) => isOpen && <WeightsPanel app={app} />,
     },
     {
       name: "map",
+      isOffered: Boolean(source.map),
       label: "Map",
       title: "the network as a map, its branches and skips (key m)",
       content: () => <ByHand element={app.network.root} />,
     },
     {
       name: "edit",
+      isOffered: source.live,
       label: "Edit",
       tab: edits?.length ? `Edit (${edits.length})` : undefined,
       title: "scale a channel, switch it off, paint on the input",
@@ -320,6 +343,7 @@ function drawersOf(app: App): Drawer[] {
     },
     {
       name: "pictures",
+      isOffered: Boolean(app.pictures?.isOffered) || app.output.maps.length > 0,
       label: "Pictures",
       title: "another input; the output where it is a picture",
       content: () => (
@@ -331,6 +355,7 @@ function drawersOf(app: App): Drawer[] {
     },
     {
       name: "heatmaps",
+      isOffered: layers.length > 1 && choices.heatmap.length > 0,
       label: "Heatmaps of all layers",
       title: "the heatmaps of all layers (key a)",
       content: (isOpen) =>
@@ -344,6 +369,7 @@ function drawersOf(app: App): Drawer[] {
     },
     {
       name: "code",
+      isOffered: Boolean(source.code),
       label: "Code",
       title: "this view without hookviz, as PyTorch code",
       content: (isOpen) => isOpen && <Code tools={app.tools} />,

@@ -1,8 +1,8 @@
 // The input with the heatmap over it, and the strip with the heatmaps of all layers.
 
 import { sure } from "./dom.ts";
-import { heatRange, paint, toLevels } from "./levels.ts";
-import { blended, upsampled } from "./overlay.ts";
+import { heatRange } from "./levels.ts";
+import { NO_RANGE, paintHeat } from "./overlay.ts";
 import { putPicture } from "./panel.tsx";
 import type { Bar } from "./colourbar.tsx";
 import type { Layer } from "./layer.ts";
@@ -11,7 +11,6 @@ import type { Values } from "./state.ts";
 import type { Panel } from "./panel.tsx";
 import type { Row } from "./strip.tsx";
 import type { Colours } from "./colours.ts";
-import type { Range } from "./levels.ts";
 
 export const ARRIVES_NOT = "no gradient arrives here";
 
@@ -28,8 +27,6 @@ export class Heatmaps {
   standing: unknown[] = []; // what is drawn
   sizes = ""; // where its cells are not the map's
   over = false; // whether the picture has the input's places
-  /** The last heatmap at its picture's size. */
-  made: { heat: SomeHeat; over: Picture; values: Float32Array } | null = null;
 
   bar: Bar | null = null; // of its colours; null where no heatmap is drawn
   row: Row | null = null; // of all layers
@@ -123,19 +120,10 @@ export class Heatmaps {
         `The heatmap has ${tall}×${wide} cells, the map ${high}×${broad}: the box is of the map, and may lie across the heatmap's.`;
     }
     input.draw([found, name, over, over && at.alpha], (canvas) => {
-      if (!over) {
-        return paint(canvas, toLevels(found.values, range ?? ZERO), wide, tall, palette);
-      }
-      // Kept while only the opacity moves.
-      if (this.made?.heat !== found || this.made.over !== over) {
-        const values = upsampled(found.values, tall, wide, over.height, over.width);
-        this.made = { heat: found, over, values };
-      }
-      const pixels = blended(over.pixels, this.made.values, range, palette, at.alpha);
-      return putPicture(canvas, { ...over, pixels });
+      paintHeat(canvas, found, range, palette, over, at.alpha);
     });
     input.isSmooth = Boolean(over);
-    this.bar = { whole: range ?? ZERO, palette };
+    this.bar = { whole: range ?? NO_RANGE, palette };
   }
 
   /** All layers' heatmaps in a row. */
@@ -208,5 +196,3 @@ function emptiness(values: ArrayLike<number>, method: string) {
   }
   return values.length === 1 ? `${method} is one value: the maps are 1×1.` : "";
 }
-
-const ZERO: Range = { low: 0, high: 1, precision: "mixed" };

@@ -26,12 +26,13 @@ export interface Arrays {
   gradient_numbers: Numbers;
   orders: Numbers;
   weights: Numbers;
-  percentiles: Numbers;
+  "maps percentiles": Numbers;
+  "gradients percentiles"?: Numbers;
   flat?: Numbers;
   gradients?: Numbers;
   beside?: Numbers;
   ablation_scores?: Numbers;
-  /** A channel's percentiles of its gradient, where they are not among `percentiles` yet. */
+  /** A channel's percentiles of its gradient, where not all are computed yet. */
   slopeEnds?: (channel: number) => number[] | null;
 }
 
@@ -164,10 +165,8 @@ export class Layer {
       const rows = which === "maps" ? "numbers" : "gradient_numbers";
       let ends = [this.row(rows, "min"), this.row(rows, "max")];
       if (normalize === "percentile") {
-        const from = which === "maps" ? 0 : 2;
-        ends = [from, from + 1].map((place) =>
-          this.arrays.percentiles.values.subarray(place * this.count, (place + 1) * this.count)
-        );
+        const { values } = this.arrays[`${which} percentiles`]!;
+        ends = [values.subarray(0, this.count), values.subarray(this.count)];
       }
       const precision = this.double || normalize === "percentile" ? "double" : "single";
       const [least, most] = ends;
@@ -182,8 +181,8 @@ export class Layer {
    */
   robust(channel: number, { high }: Range): Range | null {
     const own = this.arrays.slopeEnds?.(channel);
-    const values = own ? [] : this.arrays.percentiles.values;
-    const [low, most] = own ?? [2, 3].map((row) => values[row * this.count + channel] ?? 0);
+    const values = own ? [] : this.arrays["gradients percentiles"]!.values;
+    const [low, most] = own ?? [values[channel], values[this.count + channel]];
     const end = Math.max(Math.abs(low), Math.abs(most));
     return end > 0 && 2 * end < high ? { low: -end, high: end, precision: "double" } : null;
   }

@@ -62,12 +62,10 @@ export function colourRanges(
 ): Range[] {
   const known = (ends: ArrayLike<number>) =>
     Array.from(ends, (end) => (Number.isNaN(end) ? 0 : end));
-  let low = known(least);
-  let high = known(most);
+  const [low, high] = [known(least), known(most)];
   if (normalize === "layer") {
-    const { first, last } = extent(least, most);
-    low = low.map(() => first);
-    high = high.map(() => last);
+    low.fill(finiteEnds(least)[0]);
+    high.fill(finiteEnds(most)[1]);
   }
   const plusOne = (end: number) => precision === "single" ? Math.fround(end + 1) : end + 1;
   return low.map((first, i) => {
@@ -80,12 +78,16 @@ export function colourRanges(
   });
 }
 
-/** The least and the largest of all maps that have a finite value; 0 and 0 of none. */
-function extent(least: ArrayLike<number>, most: ArrayLike<number>) {
-  const known = Array.from(least, (_, i) => i).filter((i) => !Number.isNaN(least[i]));
-  if (!known.length) return { first: 0, last: 0 };
-  const ends = (of: ArrayLike<number>) => known.map((i) => of[i]);
-  return { first: Math.min(...ends(least)), last: Math.max(...ends(most)) };
+/** The least and the largest finite value; 0 and 0 if there is none. */
+function finiteEnds(values: ArrayLike<number>) {
+  let [low, high] = [Infinity, -Infinity];
+  for (let i = 0; i < values.length; i++) {
+    const value = values[i];
+    if (!Number.isFinite(value)) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  return low > high ? [0, 0] : [low, high];
 }
 
 /**
@@ -93,14 +95,8 @@ function extent(least: ArrayLike<number>, most: ArrayLike<number>) {
  * nothing finite.
  */
 export function heatRange(heat: ArrayLike<number>): (Range & { diverging: boolean }) | null {
-  let most = 0;
-  let least = 0;
-  for (let i = 0; i < heat.length; i++) {
-    const value = heat[i];
-    if (!Number.isFinite(value)) continue;
-    most = Math.max(most, Math.abs(value));
-    least = Math.min(least, value);
-  }
+  const [least, largest] = finiteEnds(heat);
+  const most = Math.max(-least, largest);
   if (most === 0) return null;
   return { low: least < 0 ? -most : 0, high: most, precision: "mixed", diverging: least < 0 };
 }
@@ -114,14 +110,7 @@ export function rangeOf(
   signed?: boolean,
   precision: Precision = "mixed",
 ): Range {
-  let [low, high] = [Infinity, -Infinity];
-  for (let i = 0; i < values.length; i++) {
-    const value = values[i];
-    if (!Number.isFinite(value)) continue;
-    low = Math.min(low, value);
-    high = Math.max(high, value);
-  }
-  if (low > high) [low, high] = [0, 0];
+  const [low, high] = finiteEnds(values);
   if (signed ?? low < 0) {
     const most = Math.max(-low, high) || 1;
     return { low: -most, high: most, precision };

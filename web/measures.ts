@@ -129,24 +129,26 @@ export function layerArrays(
     const found = orders.map((name) => [...descending(keys[name]?.() ?? new Float32Array(count))]);
     return { shape: [orders.length, count], values: Uint32Array.from(found.flat()) };
   };
-  const percentiles = () => {
-    const rows = [maps, ...(gradients ? [gradients] : [])].flatMap((each) =>
-      percentilesOf(each, count)
-    );
-    const values = Float64Array.from(rows.flatMap((row) => [...row]));
-    return { shape: [rows.length, count], values };
+  const percentiles = (of: Float32Array) => {
+    const [low, high] = percentilesOf(of, count);
+    return { shape: [2, count], values: Float64Array.from([...low, ...high]) };
   };
-  let [ordered, ends] = [null as Numbers | null, null as Numbers | null];
+  const ordered = once(ordersOf);
+  const ends = once(() => percentiles(maps));
+  const slopeRange = once(() => percentiles(gradients!));
   const size = maps.length / count;
   return {
     maps: { shape, values: maps },
     numbers,
     ...own,
     get orders() {
-      return ordered ??= ordersOf();
+      return ordered();
     },
-    get percentiles() {
-      return ends ??= percentiles();
+    get "maps percentiles"() {
+      return ends();
+    },
+    get "gradients percentiles"() {
+      return slopeRange();
     },
     // Of one channel at a time: a new picture shows one.
     slopeEnds: (channel: number) =>
@@ -155,4 +157,9 @@ export function layerArrays(
         end,
       ) => [...end]),
   } as Arrays;
+}
+
+function once<T>(make: () => T) {
+  let made: T | null = null;
+  return () => made ??= make();
 }

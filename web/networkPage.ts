@@ -43,7 +43,6 @@ async function begin() {
     const isReady = (settings: Settings) => Boolean(network.layer(settings) || network.failed);
     openView(root, network, settings, isReady, (app) => {
       new Intake(app, network);
-      app.parts.input.below.prepend(network.running.root);
     });
   } catch (error) {
     const why = `This browser cannot run the network: ${(error as Error).message}`;

@@ -96,17 +96,32 @@ export function blended(
   return mixed;
 }
 
-/** Paint a heatmap over a picture; alone where there is none. */
+interface Heatmap {
+  values: ArrayLike<number>;
+  shape: number[];
+}
+/** The last one at its picture's size, which is kept while only the opacity moves. */
+let last: { heat: Heatmap; picture: Picture; large: Float32Array } | null = null;
+
+export const NO_RANGE: Range = { low: 0, high: 1, precision: "mixed" };
+
+/**
+ * Paint a heatmap over a picture; alone where there is none.
+ * @param range Null where it is zero everywhere.
+ */
 export function paintHeat(
   canvas: HTMLCanvasElement,
-  { values, shape: [tall, wide] }: { values: ArrayLike<number>; shape: number[] },
-  range: Range,
+  heat: Heatmap,
+  range: Range | null,
   palette: Uint32Array,
   picture: Picture | null,
   alpha: number,
 ) {
-  if (!picture) return paint(canvas, toLevels(values, range), wide, tall, palette);
+  const { values, shape: [tall, wide] } = heat;
+  if (!picture) return paint(canvas, toLevels(values, range ?? NO_RANGE), wide, tall, palette);
   const { pixels, width, height } = picture;
-  const large = upsampled(values, tall, wide, height, width);
-  return put(canvas, blended(pixels, large, range, palette, alpha), width, height);
+  if (last?.heat !== heat || last.picture !== picture) {
+    last = { heat, picture, large: upsampled(values, tall, wide, height, width) };
+  }
+  return put(canvas, blended(pixels, last.large, range, palette, alpha), width, height);
 }

@@ -7,7 +7,7 @@ import { openView } from "./opening.ts";
 import { pictureOf } from "./pictures.ts";
 import { answered } from "./walk.ts";
 import type { Block } from "./blocks.ts";
-import type { Arrays, Header, Numbers } from "./layer.ts";
+import type { Arrays, Header } from "./layer.ts";
 import type { PictureHeader } from "./messages.d.ts";
 import type { Found } from "./output.tsx";
 import type {
@@ -47,10 +47,8 @@ class PageSource {
   layer(at: At) {
     const place = this.place(at.layer);
     const { order } = this.facts.choices;
-    const made = (found: Block<Header>) => {
-      const arrays = { ...found.arrays, percentiles: percentilesIn(found.arrays) };
-      return new Layer(found.header, arrays as unknown as Arrays, order);
-    };
+    const made = ({ header, arrays }: Block<Header>) =>
+      new Layer(header, arrays as unknown as Arrays, order);
     return this.get(`layer-${place}`, made);
   }
 
@@ -127,19 +125,6 @@ class PageSource {
   prefetch(_: At, layers: string[]) {
     for (const layer of layers) this.layer({ layer });
   }
-}
-
-/** Those of the maps, then those of the gradients. */
-function percentilesIn(arrays: Record<string, Numbers>) {
-  const every = ["maps", "gradients"].flatMap((name) => arrays[`${name} percentiles`] ?? []);
-  const count = every.reduce((sum, { values }) => sum + values.length, 0);
-  const values = new Float64Array(count);
-  let start = 0;
-  for (const each of every) {
-    values.set(each.values, start);
-    start += each.values.length;
-  }
-  return { shape: [2 * every.length, every.length ? count / (2 * every.length) : 0], values };
 }
 
 const NO_HEAT = { values: null, shape: [], none: "no heatmap of this layer is in the page" };

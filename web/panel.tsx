@@ -19,7 +19,6 @@ type Pointer = JSX.TargetedPointerEvent<HTMLElement>;
 export class Panel {
   frame!: HTMLDivElement;
   canvas!: HTMLCanvasElement;
-  below!: HTMLDivElement;
   label = "";
   side = "";
   alt = "";
@@ -185,14 +184,7 @@ export function PanelView({ panel, head, over, below, beside, onKeyDown }: {
         )}
         {over}
       </div>
-      <div
-        ref={(below) => {
-          if (below) panel.below = below;
-        }}
-        class="hv-below"
-      >
-        {below}
-      </div>
+      <div class="hv-below">{below}</div>
       {beside}
     </div>
   );

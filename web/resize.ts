@@ -137,29 +137,19 @@ function middleOf(whole: number, part: number): Part {
     : { first: 0, count: whole };
 }
 
-function cut(picture: Rgb, rows: Part, columns: Part): Rgb {
-  const { pixels, height, width } = picture;
-  if (rows.count === height && columns.count === width) return picture;
-  const made = new Uint8Array(3 * rows.count * columns.count);
-  for (let y = 0; y < rows.count; y++) {
-    const from = 3 * ((y + rows.first) * width + columns.first);
-    made.set(pixels.subarray(from, from + 3 * columns.count), 3 * y * columns.count);
-  }
-  return { pixels: made, height: rows.count, width: columns.count };
-}
-
 /** The middle of a picture; where it is smaller, black around it. */
 function cropped(picture: Rgb, height: number, width: number): Rgb {
-  const inner = cut(picture, middleOf(picture.height, height), middleOf(picture.width, width));
-  if (inner.height === height && inner.width === width) return inner;
-  const pixels = new Uint8Array(3 * height * width);
-  const top = Math.floor((height - inner.height) / 2);
-  const left = Math.floor((width - inner.width) / 2);
-  const row = 3 * inner.width;
-  for (let y = 0; y < inner.height; y++) {
-    pixels.set(inner.pixels.subarray(row * y, row * (y + 1)), 3 * ((y + top) * width + left));
+  const { pixels } = picture;
+  if (picture.height === height && picture.width === width) return picture;
+  const [rows, columns] = [middleOf(picture.height, height), middleOf(picture.width, width)];
+  const made = new Uint8Array(3 * height * width);
+  const top = Math.floor((height - rows.count) / 2);
+  const left = Math.floor((width - columns.count) / 2);
+  for (let y = 0; y < rows.count; y++) {
+    const from = 3 * ((y + rows.first) * picture.width + columns.first);
+    made.set(pixels.subarray(from, from + 3 * columns.count), 3 * ((y + top) * width + left));
   }
-  return { pixels, height, width };
+  return { pixels: made, height, width };
 }
 
 /** @param value As Python rounds: a half to the even number. */

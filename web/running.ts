@@ -1,7 +1,6 @@
 // Occlusion, and the order by the score that is lost: the network runs many times, as in
 // hookviz/attribution/perturbation.py, with what is done so far, and a stop.
 
-import { el, setText, visible } from "./dom.ts";
 import { descending } from "./measures.ts";
 import type { Answer, Tensor } from "./runner.ts";
 import type { CallFacts, NetworkSource } from "./network.ts";
@@ -36,14 +35,8 @@ export const OCCLUSION = "occlusion";
 /** The work, one at a time: a new one takes the place of the one before. */
 export class Running {
   job: Job | null = null;
-  words = el("span", { class: "hv-dim", role: "status" });
-  button = el("button", { class: "hv-toggle", type: "button" });
-  root: HTMLDivElement;
 
-  constructor(public source: NetworkSource) {
-    this.root = el("div", { class: "hv-ablation", hidden: true }, this.words, this.button);
-    this.button.addEventListener("click", () => this.pressed());
-  }
+  constructor(public source: NetworkSource) {}
 
   /** Whether runs go on. */
   get works() {
@@ -53,7 +46,6 @@ export class Running {
   /** Another heatmap is looked at. */
   leave() {
     this.job = null;
-    this.show();
   }
 
   /** The heatmap; null while it is on its way. */
@@ -75,7 +67,6 @@ export class Running {
   async begin(job: Job) {
     job.turn += 1;
     const { turn } = job;
-    this.show();
     try {
       await this.work(job, () => this.job === job && job.turn === turn && !job.stopped);
     } catch (error) {
@@ -97,7 +88,7 @@ export class Running {
       const score = await this.score({ ...feeds, input: { shape, values: occluded } });
       if (!wanted()) return;
       drops.push(job.whole - score);
-      this.show();
+      this.source.tell();
     }
     // A pixel has the mean of the drops of all windows over it.
     const [total, over] = [new Float64Array(height * width), new Float64Array(height * width)];
@@ -128,23 +119,12 @@ export class Running {
       : values[own];
   }
 
-  pressed() {
-    const { job } = this;
-    if (!job) return;
+  toggle(job: Job) {
     if (job.stopped) {
       job.stopped = "";
       this.begin(job); // goes on where it stood
     } else job.stopped = "stopped";
-    this.show();
     this.source.tell();
-  }
-
-  show() {
-    const { job } = this;
-    visible(this.root, Boolean(job));
-    if (!job) return;
-    setText(this.words, `${job.drops.length} of ${job.windows.length} runs`);
-    setText(this.button, job.stopped ? "go on" : "stop");
   }
 
   /** What the score loses without each channel: some of them at a time. */

@@ -26,6 +26,7 @@ import type {
 import type { CallFacts } from "./network.ts";
 import type { Found } from "./output.tsx";
 import type { Found as Sides } from "./pair.tsx";
+import type { Running } from "./running.ts";
 import type { Values } from "./state.ts";
 
 /** An answer with its arrays decoded. */
@@ -169,6 +170,8 @@ export interface Source {
   /** The view as a file with this ending, or as code. */
   file?: (ending: string, settings: Settings & Record<string, unknown>) => Promise<Written>;
   code?: (settings: Settings & Record<string, unknown>) => Promise<Written>;
+  /** The heatmap that takes many runs. */
+  running?: Running;
   /** Whether the address follows the view. */
   link?: boolean;
   scores?: (

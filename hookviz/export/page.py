@@ -309,7 +309,6 @@ def _layer(view: View, block: str) -> tuple[PageBlock, list[MapsPart]]:
     words, arrays = layer_payload(view)
     header = as_json(words)
     layer, parts = layer_of(view), []
-    percentiles = arrays.pop("percentiles")
     ends = {
         "maps": (layer.statistics, layer.signed),
         "gradients": (layer.gradient_statistics, True),
@@ -318,8 +317,7 @@ def _layer(view: View, block: str) -> tuple[PageBlock, list[MapsPart]]:
         if (maps := arrays.pop(name, None)) is None or numbers is None:
             continue
         low, high = colour_ranges(maps, numbers.min, numbers.max, "channel", diverging=diverging)
-        own, percentiles = percentiles[:2], percentiles[2:]
-        parts.append(MapsPart(block, name, maps, low, high, own))
+        parts.append(MapsPart(block, name, maps, low, high, arrays.pop(f"{name} percentiles")))
     small = Stream.of(raw(name, array, planes=True) for name, array in arrays.items())
     several = {name: header["counts"][name] for name in ("call", "sample", "depth")}
     shown = [f"{name} {header[name]} (of 0 to {n - 1})" for name, n in several.items() if n > 1]

@@ -201,13 +201,17 @@ def layer_payload(view: View) -> tuple[m.LayerHeader, dict[str, np.ndarray]]:
         ``maps`` and, where one arrived, ``gradients``, ``(C, h, w)``: large ones averaged, see
         `hookviz.draw.colours.shown_size`. ``numbers`` and ``gradient_numbers``, ``(len(NUMBERS),
         C)``, of the maps and of the gradients. ``weights``, Grad-CAM's, and ``flat``, see
-        `flatness`, ``(C,)``. ``percentiles``, of both, the 1st and the 99th, ``(2 or 4, C)``.
+        `flatness`, ``(C,)``. ``maps percentiles`` and ``gradients percentiles``, the 1st and the
+        99th, ``(2, C)``.
         ``orders``, ``(n, C)``, by all of `hookviz.view.layer.FIXED` but the first, and by the score
         drop. ``ablation_scores``, ``(C,)``, the drop of the score without each channel, if known.
     """
     layer, record, output = layer_of(view), record_of(view), call_of(view).outputs[0]
-    arrays = {"maps": shown_size(layer.maps), "numbers": _numbers(layer.statistics)}
-    percentiles = [_percentiles(layer.maps)]
+    arrays = {
+        "maps": shown_size(layer.maps),
+        "numbers": _numbers(layer.statistics),
+        "maps percentiles": _percentiles(layer.maps),
+    }
     gradients, weights = layer.gradient_statistics, layer.weights
     if layer.gradients is not None and gradients is not None and weights is not None:
         arrays |= {
@@ -215,9 +219,8 @@ def layer_payload(view: View) -> tuple[m.LayerHeader, dict[str, np.ndarray]]:
             "gradient_numbers": _numbers(gradients),
             "weights": weights,
             "flat": flatness(layer.gradients),
+            "gradients percentiles": _percentiles(layer.gradients),
         }
-        percentiles.append(_percentiles(layer.gradients))
-    arrays["percentiles"] = np.concatenate(percentiles)
     drops = score_drops(view)
     orders = [channel_order(layer, order, drops) for order in (*FIXED[1:], SCORE_DROP)]
     if drops is not None:
