@@ -293,7 +293,7 @@ export class App {
   /** The first channel at the chosen place, or else where the pointer is. */
   best() {
     const { spot, values } = this.state;
-    if (!values.place && spot) this.state.set({ place: [spot.v, spot.u] });
+    if (!values.place) this.state.set({ place: spot });
     this.toOrder(isHere(values.order) ? values.order : "contrast");
   }
 
@@ -389,12 +389,9 @@ export class App {
   moveHover(right: number, down: number) {
     if (!this.data) return;
     const [height, width] = this.data.header.size;
-    const at = this.state.spot ?? { u: 0.5, v: 0.5 };
+    const [v, u] = this.state.spot ?? [0.5, 0.5];
     const inside = (share: number) => Math.min(Math.max(share, 0), 1 - 1e-9);
-    this.state.set({
-      hover: null,
-      place: [inside(at.v + down / height), inside(at.u + right / width)],
-    });
+    this.state.set({ hover: null, place: [inside(v + down / height), inside(u + right / width)] });
   }
 
   // What is drawn

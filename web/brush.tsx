@@ -79,7 +79,7 @@ export class Brush {
     else return;
     event.preventDefault();
     event.stopPropagation();
-    if (step) this.app.state.set({ hover: this.cursor });
+    if (step) this.app.state.set({ hover: [this.cursor.v, this.cursor.u] });
   }
 
   begin(spot: Spot) {

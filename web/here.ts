@@ -3,7 +3,7 @@
 
 import { descending } from "./measures.ts";
 import { short } from "./numbers.ts";
-import { positionIn } from "./state.ts";
+import { placeIn, positionIn } from "./state.ts";
 import type { Layer } from "./layer.ts";
 import type { Values } from "./state.ts";
 import type { Source } from "./source.ts";
@@ -28,46 +28,33 @@ const NO_GRADIENT = "by number: no gradient arrives here";
 
 export const isHere = (order: string) => order in SCORE_NAMES;
 
-const isScored = (order: string) => isHere(order) || order === "similarity";
-
 /** The channels' order, by scores that the browser finds where its values are exact. */
 export class Rankings {
   constructor(public source: Source) {}
 
   of(data: Layer, at: Values): Ranking {
-    if (!isScored(at.order)) {
-      return {
-        order: data.order(at.order),
-        scores: null,
-        name: data.orderOf(at.order),
-        key: at.order,
-        words: "",
-      };
-    }
-    const none = (words: string) => ({
-      order: data.order("index"),
-      scores: null,
-      name: "index",
-      key: "index",
-      words,
-    });
-    if (isHere(at.order) && !at.place) return none("by channel number: click a position first");
-    const spot = spotOf(data, at);
+    const plain = (name: string, words = "") => (
+      { order: data.order(name), scores: null, name, key: name, words }
+    );
+    const none = (words: string) => plain("index", words);
+    const here = isHere(at.order);
+    if (!here && at.order !== "similarity") return plain(data.orderOf(at.order));
+    if (here && !at.place) return none("by channel number: click a position first");
+    const [row, column] = positionIn(at.place ?? [0, 0], data.header.size);
     const reference = Math.min(at.reference_channel, data.count - 1);
-    const key = isHere(at.order)
-      ? `${at.order} ${spot.row} ${spot.column}`
-      : `${at.order} ${reference}`;
+    const key = here ? `${at.order} ${row} ${column}` : `${at.order} ${reference}`;
     const exact = isExact(data, at);
     const asked = !exact && this.source.live && this.source.scores;
     const found = asked
-      ? this.source.scores?.(at, spot, reference)
-      : data.once(`scores ${key}`, () => scoresOf(data, at.order, spot, reference));
+      // One question for each position: about its middle.
+      ? this.source.scores?.(at, placeIn([row, column], data.header.size)!, reference)
+      : data.once(`scores ${key}`, () => scoresOf(data, at.order, { row, column }, reference));
     if (found === null) return none(asked ? GOING : NO_GRADIENT);
     const scores = found!;
     if (!scores.length) return none(NO_GRADIENT);
     const order = data.once(`order ${key} ${Boolean(asked)}`, () => descending(scores));
     const rough = exact || asked ? "" : "(rounded)";
-    const words = [isHere(at.order) ? "" : `to ${data.word} ${reference}`, rough].filter(Boolean)
+    const words = [here ? "" : `to ${data.word} ${reference}`, rough].filter(Boolean)
       .join(" ");
     return { order, scores, name: at.order, key, words };
   }
@@ -85,12 +72,6 @@ export class Rankings {
 
 /** @param ranking Whether its scores are being worked out. */
 export const isGoing = (ranking: Ranking) => ranking.words === GOING;
-
-/** Row and column of the chosen place in the layer's maps. */
-function spotOf(data: Layer, { place }: Values) {
-  const [row, column] = positionIn(place ?? [0, 0], data.header.size);
-  return { row, column };
-}
 
 /**
  * Whether the browser has the very values: not rounded, not averaged, not after another operation or of another run

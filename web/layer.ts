@@ -25,7 +25,6 @@ export interface Arrays {
   numbers: Numbers;
   gradient_numbers: Numbers;
   orders: Numbers;
-  weights: Numbers;
   "maps percentiles": Numbers;
   "gradients percentiles"?: Numbers;
   flat?: Numbers;

@@ -119,10 +119,9 @@ export function layerArrays(
     gradient: () => (slopes ? row(slopes, 4) : new Float32Array(count)),
     "gradcam weight": () => weights ?? new Float32Array(count),
   };
-  const own = gradients && slopes && weights && {
+  const own = gradients && slopes && {
     gradients: { shape, values: gradients },
     gradient_numbers: slopes,
-    weights: { shape: [count], values: weights },
     flat: { shape: [count], values: flatnessOf(gradients, count) },
   };
   const ordersOf = () => {

@@ -236,8 +236,6 @@ export interface LayerHeader {
   parts: boolean;
   size: number[];
   signed: boolean;
-  kind: string;
-  shape: number[];
   dtype: string;
   magnitudes: string;
   extent: string;
@@ -501,7 +499,6 @@ export interface OutputMap {
 
 export interface OutputFacts {
   sample: number;
-  count: number;
   first: [number, number | null];
   maps: OutputMap[];
   boxes: OutputBox[];

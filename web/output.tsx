@@ -9,6 +9,7 @@ import { paint as paintLevels, put, rangeOf, toLevels } from "./levels.ts";
 import { mapSize, percent, short } from "./numbers.ts";
 import { Panel, PanelView, putPicture } from "./panel.tsx";
 import { pictureOf } from "./pictures.ts";
+import { positionIn } from "./state.ts";
 import type { App } from "./app.ts";
 import type { Bar } from "./colourbar.tsx";
 import type { Colours } from "./colours.ts";
@@ -16,6 +17,7 @@ import type { Option } from "./controls.tsx";
 import type { Numbers } from "./layer.ts";
 import type { OutputBox, OutputMap } from "./messages.d.ts";
 import type { Source } from "./source.ts";
+import type { Place } from "./state.ts";
 
 export interface Found {
   values?: Numbers;
@@ -40,8 +42,8 @@ export class Output {
     const { state, source } = app;
     this.panel = new Panel(state, "output");
     if (source.write) {
-      this.panel.onPick = (u, v, minus) => {
-        const written = this.written(u, v);
+      this.panel.onPick = (place, minus) => {
+        const written = this.written(place);
         if (written) app.toWritten(written, minus);
       };
     }
@@ -69,10 +71,10 @@ export class Output {
   }
 
   /** The value under a point, as Python writes it. */
-  written(u: number, v: number) {
+  written(place: Place) {
     const { map, found, sample } = this;
     if (!map || !found) return "";
-    const [row, column] = placeOf(map, u, v);
+    const [row, column] = positionIn(place, map.size);
     if (map.flat) return `${map.name}[${sample}, ${row}, ${column}]`;
     if (this.channel === null && map.picture) {
       return `${map.name}[${sample}, :, ${row}, ${column}].mean()`;
@@ -130,7 +132,7 @@ export class Output {
   reading(map: OutputMap) {
     const { spot } = this.app.state;
     if (!spot || !this.found) return mapSize(map.size);
-    const [row, column] = placeOf(map, spot.u, spot.v);
+    const [row, column] = positionIn(spot, map.size);
     const place = row * map.size[1] + column;
     const { values, classes } = this.found;
     const label = classes && map.labels[classes.values[place] ?? 0];
@@ -246,15 +248,10 @@ export function OutputView({ output }: { output: Output }) {
       }
       onKeyDown={(event) => {
         const { spot } = app.state;
-        if (event.key === "Enter" && spot) panel.onPick?.(spot.u, spot.v, event.shiftKey);
+        if (event.key === "Enter" && spot) panel.onPick?.(spot, event.shiftKey);
       }}
     />
   );
-}
-
-/** Row and column under a point. */
-function placeOf({ size: [height, width] }: OutputMap, u: number, v: number): [number, number] {
-  return [Math.min(Math.floor(v * height), height - 1), Math.min(Math.floor(u * width), width - 1)];
 }
 
 /** A class's colour, as a pixel: hues far apart for numbers side by side. */

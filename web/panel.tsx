@@ -3,7 +3,7 @@
 import { Canvas, Toggle } from "./controls.tsx";
 import { put } from "./levels.ts";
 import type { ComponentChildren, JSX } from "preact";
-import type { State } from "./state.ts";
+import type { Place, State } from "./state.ts";
 
 /** A part of a picture, as fractions of it. */
 export interface Part {
@@ -38,7 +38,7 @@ export class Panel {
   onWay: ((layer: string) => void) | null = null;
   onChosen: () => void = () => {}; // a position was chosen here
   /** Replaces the choice of a position on a click. */
-  onPick: ((u: number, v: number, minus: boolean) => void) | null = null;
+  onPick: ((place: Place, minus: boolean) => void) | null = null;
 
   constructor(public state: State, public name: string) {}
 
@@ -62,12 +62,14 @@ export class Panel {
   }
 
   /** The position under the pointer. */
-  at(event: MouseEvent) {
+  at(event: MouseEvent): Place {
     const box = this.frame.getBoundingClientRect();
     const { k, x, y } = this.state.values.zoom;
-    const u = x + (event.clientX - box.left) / box.width / k;
-    const v = y + (event.clientY - box.top) / box.height / k;
-    return { u: Math.min(Math.max(u, 0), 1), v: Math.min(Math.max(v, 0), 1) };
+    const inside = (share: number) => Math.min(Math.max(share, 0), 1);
+    return [
+      inside(y + (event.clientY - box.top) / box.height / k),
+      inside(x + (event.clientX - box.left) / box.width / k),
+    ];
   }
 
   move(event: Pointer) {
@@ -93,10 +95,10 @@ export class Panel {
     const { held } = this;
     this.held = null;
     if (!held || Math.hypot(event.clientX - held.x, event.clientY - held.y) >= 4) return;
-    const { u, v } = this.at(event);
+    const place = this.at(event);
     this.onChosen();
-    if (this.onPick) this.onPick(u, v, event.shiftKey);
-    else this.state.set({ place: [v, u] });
+    if (this.onPick) this.onPick(place, event.shiftKey);
+    else this.state.set({ place });
   }
 
   wheel(event: WheelEvent) {
@@ -106,7 +108,7 @@ export class Panel {
     const near = k > 1 || this.frame.contains(document.activeElement);
     if ((!near && !event.ctrlKey) || (k === 1 && event.deltaY > 0)) return;
     event.preventDefault();
-    const { u, v } = this.at(event);
+    const [v, u] = this.at(event);
     this.state.zoom(Math.exp(-event.deltaY / 300), u, v);
   }
 }
@@ -160,12 +162,12 @@ export function PanelView({ panel, head, over, below, beside, onKeyDown }: {
         <i
           class="hv-cross hv-vertical"
           hidden={!isCrossed}
-          style={{ left: `${100 * k * ((spot?.u ?? 0) - x)}%` }}
+          style={{ left: `${100 * k * ((spot?.[1] ?? 0) - x)}%` }}
         />
         <i
           class="hv-cross hv-horizontal"
           hidden={!isCrossed}
-          style={{ top: `${100 * k * ((spot?.v ?? 0) - y)}%` }}
+          style={{ top: `${100 * k * ((spot?.[0] ?? 0) - y)}%` }}
         />
         <Outline panel={panel} part={panel.cell} class="hv-cell" />
         <Outline panel={panel} part={panel.field} class="hv-cell hv-field" />

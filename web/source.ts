@@ -27,7 +27,7 @@ import type { CallFacts } from "./network.ts";
 import type { Found } from "./output.tsx";
 import type { Found as Sides } from "./pair.tsx";
 import type { Running } from "./running.ts";
-import type { Values } from "./state.ts";
+import type { Place, Values } from "./state.ts";
 
 /** An answer with its arrays decoded. */
 type Decoded<Answer extends Reply> =
@@ -176,7 +176,7 @@ export interface Source {
   link?: boolean;
   scores?: (
     at: At,
-    spot: { row: number; column: number },
+    place: Place,
     reference: number,
   ) => ArrayLike<number> | null;
 }

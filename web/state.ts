@@ -6,10 +6,12 @@ export interface Ends {
   low: number;
   high: number;
 }
+/** A place in the pictures, from the top and from the left, as shares of them. */
+export type Place = [number, number];
 export type Values = Settings & {
   targetClass: number | null;
   zoom: { k: number; x: number; y: number };
-  hover: { u: number; v: number } | null;
+  hover: Place | null;
   ends: Ends | null;
   slopeEnds: Ends | null;
   health: string;
@@ -17,7 +19,7 @@ export type Values = Settings & {
 };
 
 /** Row and column of a place, in maps of this size. */
-export function positionIn(place: [number, number], size: number[]): [number, number] {
+export function positionIn(place: Place, size: number[]): [number, number] {
   const inside = (axis: 0 | 1) => Math.min(Math.floor(place[axis] * size[axis]), size[axis] - 1);
   return [inside(0), inside(1)];
 }
@@ -26,7 +28,7 @@ export function positionIn(place: [number, number], size: number[]): [number, nu
 export function placeIn(
   [row = -1, column = -1]: number[],
   [height = 0, width = 0]: number[],
-): [number, number] | undefined {
+): Place | undefined {
   const inside = row >= 0 && row < height && column >= 0 && column < width;
   return inside ? [(row + 0.5) / height, (column + 0.5) / width] : undefined;
 }
@@ -77,10 +79,9 @@ export class State {
       & Record<string, unknown>;
   }
 
-  /** What is looked at, as shares of the pictures: under the pointer, or else the chosen place. */
+  /** What is looked at: under the pointer, or else the chosen place. */
   get spot() {
-    const { hover, place } = this.values;
-    return hover ?? (place && { u: place[1], v: place[0] });
+    return this.values.hover ?? this.values.place;
   }
 
   /** All panels as they were. */

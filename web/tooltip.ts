@@ -2,6 +2,7 @@
 
 import { fieldPart, fieldWords } from "./field.ts";
 import { short, shortest } from "./numbers.ts";
+import { positionIn } from "./state.ts";
 import type { App } from "./app.ts";
 import type { Layer } from "./layer.ts";
 
@@ -13,8 +14,7 @@ export function pointed(app: App, data: Layer): Array<[string, string]> | null {
   const panels = [parts.input, parts.map, parts.slope];
   for (const panel of panels) panel.cell = panel.field = null;
   if (!spot || !data.width) return null;
-  const row = Math.min(Math.floor(spot.v * height), height - 1);
-  const column = Math.min(Math.floor(spot.u * width), width - 1);
+  const [row, column] = positionIn(spot, [height, width]);
   const part = {
     u: (column + 0.5) / width,
     v: (row + 0.5) / height,

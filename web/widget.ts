@@ -40,6 +40,7 @@ import type {
   Written,
 } from "./source.ts";
 import type { Found as Sides } from "./pair.tsx";
+import type { Place } from "./state.ts";
 
 const BUDGET = 300e6; // bytes of layers that are kept
 const SOON = 60; // milliseconds before a setting is sent to the kernel
@@ -436,11 +437,7 @@ class KernelSource {
   }
 
   /** What the channels are sorted by; none where there is nothing to sort by. */
-  scores(at: At, { row, column }: { row: number; column: number }, reference: number) {
-    const layer = this.layer(at);
-    const [height, width] = layer?.header.size ?? [1, 1];
-    // One question for each position of the map: the middle of it.
-    const place: [number, number] = [(row + 0.5) / height, (column + 0.5) / width];
+  scores(at: At, place: Place, reference: number) {
     const which = at.order === "similarity" ? { reference_channel: reference } : { place };
     return this.get({ ...which, ...this.question(at), ask: "scores", order: at.order! });
   }

@@ -302,8 +302,6 @@ class LayerHeader(Message):
     parts: bool
     size: list[int]
     signed: bool
-    kind: str
-    shape: list[int]
     dtype: str
     magnitudes: str
     extent: str
@@ -638,7 +636,6 @@ class OutputFacts(Message):
     """The parts of the output that are pictures, and the map and channel that are shown first."""
 
     sample: int
-    count: int
     first: tuple[int, int | None]
     maps: list[OutputMap]
     boxes: list[OutputBox]

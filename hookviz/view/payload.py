@@ -37,7 +37,6 @@ from .maps import (
     magnitudes_note,
     query_of,
     query_words,
-    record_of,
     shown_after_words,
     words_of,
 )
@@ -140,9 +139,7 @@ def answer_facts(answer: ShownOutput, sample: int) -> m.OutputFacts | None:
         for each in answer.maps
     ]
     first = main_map(answer.maps, sample) if maps else (0, None)
-    return m.OutputFacts(
-        sample=sample, count=answer.count, first=first, maps=maps, boxes=answer.boxes
-    )
+    return m.OutputFacts(sample=sample, first=first, maps=maps, boxes=answer.boxes)
 
 
 def edit_list(view: View) -> list[m.EditFacts]:
@@ -200,24 +197,22 @@ def layer_payload(view: View) -> tuple[m.LayerHeader, dict[str, np.ndarray]]:
     arrays : dict of str to numpy.ndarray
         ``maps`` and, where one arrived, ``gradients``, ``(C, h, w)``: large ones averaged, see
         `hookviz.draw.colours.shown_size`. ``numbers`` and ``gradient_numbers``, ``(len(NUMBERS),
-        C)``, of the maps and of the gradients. ``weights``, Grad-CAM's, and ``flat``, see
-        `flatness`, ``(C,)``. ``maps percentiles`` and ``gradients percentiles``, the 1st and the
-        99th, ``(2, C)``.
-        ``orders``, ``(n, C)``, by all of `hookviz.view.layer.FIXED` but the first, and by the score
-        drop. ``ablation_scores``, ``(C,)``, the drop of the score without each channel, if known.
+        C)``, of the maps and of the gradients. ``flat``, see `flatness`, ``(C,)``. ``maps
+        percentiles`` and ``gradients percentiles``, the 1st and the 99th, ``(2, C)``. ``orders``,
+        ``(n, C)``, by all of `hookviz.view.layer.FIXED` but the first, and by the score drop.
+        ``ablation_scores``, ``(C,)``, the drop of the score without each channel, if known.
     """
-    layer, record, output = layer_of(view), record_of(view), call_of(view).outputs[0]
+    layer, output = layer_of(view), call_of(view).outputs[0]
     arrays = {
         "maps": shown_size(layer.maps),
         "numbers": _numbers(layer.statistics),
         "maps percentiles": _percentiles(layer.maps),
     }
-    gradients, weights = layer.gradient_statistics, layer.weights
-    if layer.gradients is not None and gradients is not None and weights is not None:
+    gradients = layer.gradient_statistics
+    if layer.gradients is not None and gradients is not None:
         arrays |= {
             "gradients": shown_size(layer.gradients),
             "gradient_numbers": _numbers(gradients),
-            "weights": weights,
             "flat": flatness(layer.gradients),
             "gradients percentiles": _percentiles(layer.gradients),
         }
@@ -238,8 +233,6 @@ def layer_payload(view: View) -> tuple[m.LayerHeader, dict[str, np.ndarray]]:
         parts=is_of_parts(view),
         size=list(layer.maps.shape[1:]),
         signed=layer.signed,
-        kind=type(record.module).__name__,
-        shape=list(output.shape),
         dtype=str(output.dtype).removeprefix("torch."),
         magnitudes=magnitudes_note(view),
         extent=extent_words(view),

@@ -10,7 +10,7 @@ const fresh = () => new State(/** @type {any} */ ({ layer: "a", channel: 0, plac
 
 test("the settings are Python's, the rest is the browser's", () => {
   const state = new State(cases.settings);
-  state.set({ channel: 3, hover: { u: 0.5, v: 0.5 }, zoom: { k: 2, x: 0, y: 0 } });
+  state.set({ channel: 3, hover: [0.5, 0.5], zoom: { k: 2, x: 0, y: 0 } });
   assert.deepEqual(state.settings, { ...cases.settings, channel: 3 });
 });
 
@@ -40,9 +40,9 @@ test("what is pointed at goes before what was chosen", () => {
   const state = fresh();
   assert.equal(state.spot, null);
   state.set({ place: [0.1, 0.2] });
-  assert.deepEqual(state.spot, { u: 0.2, v: 0.1 });
-  state.set({ hover: { u: 0.5, v: 0.6 } });
-  assert.deepEqual(state.spot, { u: 0.5, v: 0.6 });
+  assert.deepEqual(state.spot, [0.1, 0.2]);
+  state.set({ hover: [0.6, 0.5] });
+  assert.deepEqual(state.spot, [0.6, 0.5]);
 });
 
 test("tiles fit into their room, and are as large as fit", () => {
