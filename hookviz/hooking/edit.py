@@ -198,6 +198,7 @@ class Edit(Tabular, HookManager):
     def _before(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> Any:
         old = input_tensor(name, args, kwargs)
         like = first_convolution(module)  # its sizes tell which dimension holds the channels
+        # A function of pictures takes a batch, also where the model does not.
         single = channel_dimension(old, like) == 0 and old.ndim > 1
         new = self._replaced(old[None] if single else old, module, like, f"{name!r}")
         if new is None:
@@ -448,7 +449,7 @@ def _chosen(
     modules: dict[nn.Module, str] = {}
     parameters: dict[nn.Parameter, str] = {}
     for entry in layers if several else [layers]:
-        if is_input(entry) and not _has_module(unwrapped(model)[0], entry):
+        if is_input(entry) and not any(entry in names for names in module_names(model).values()):
             inputs.append(entry)
             continue
         try:
@@ -459,14 +460,6 @@ def _chosen(
                 raise
             parameters |= matching
     return inputs, modules, parameters
-
-
-def _has_module(model: nn.Module, name: str) -> bool:
-    try:
-        model.get_submodule(name)
-    except AttributeError:
-        return False
-    return True
 
 
 def _parameters(model: nn.Module, pattern: str) -> dict[nn.Parameter, str]:

@@ -420,12 +420,9 @@ class TensorStore:
     def store(self, layer: str, path: str, tensor: Tensor) -> CapturedTensor:
         """Copy a tensor's present values, and reserve room for its gradient."""
         needs = tensor.numel() * self._kept_as(tensor).itemsize * (1 + tensor.requires_grad)
-        captured = CapturedTensor(layer, path, tensor.shape, tensor.dtype, needs, self.max_bytes)
-        if self.reserve(needs):
-            captured.keep(self.copy(tensor))
-        else:
-            captured.keep(statistics(tensor))
-        return captured
+        stored = self.copy(tensor) if self.reserve(needs) else statistics(tensor)
+        description = layer, path, tensor.shape, tensor.dtype, needs, self.max_bytes
+        return CapturedTensor(*description, stored)
 
     def store_gradient(self, captured: CapturedTensor, gradient: Tensor) -> None:
         """Copy the gradient that has arrived at a tensor; the latest counts."""

@@ -307,17 +307,9 @@ def unseen_layers(model: nn.Module) -> str:
 def _is_convolution_like(module: nn.Module) -> bool:
     if is_convolution(module) or isinstance(module, torch.jit.ScriptModule):
         return False
-    return _has_kernel(module) or _wraps_convolution(module)
-
-
-def _has_kernel(module: nn.Module) -> bool:
-    weight = module._parameters.get("weight")
-    return weight is not None and 3 <= weight.ndim <= 5
-
-
-def _wraps_convolution(module: nn.Module) -> bool:
-    base = getattr(module, "base_layer", None)
-    return isinstance(base, nn.Module) and is_convolution(base)
+    weight, inner = module._parameters.get("weight"), getattr(module, "base_layer", None)
+    has_kernel = weight is not None and 3 <= weight.ndim <= 5
+    return has_kernel or (isinstance(inner, nn.Module) and is_convolution(inner))
 
 
 def _choose(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from torch import nn
@@ -24,18 +24,15 @@ _blocks: _Open = {}  # thread -> for each open block, the ids of its modules
 _runs: _Open = {}  # the same for runs, which change a model's state
 
 
-@contextmanager
-def open_block(modules: Iterable[nn.Module]) -> Iterator[None]:
+def open_block(modules: Iterable[nn.Module]) -> AbstractContextManager[None]:
     """Register a block of this thread; if another thread runs the model, wait for its end.
 
     It never raises, because a training step may be in the block.
     """
-    with _registered(_blocks, modules, _runs, refuses=False):
-        yield
+    return _registered(_blocks, modules, _runs, refuses=False)
 
 
-@contextmanager
-def open_run(modules: Iterable[nn.Module]) -> Iterator[None]:
+def open_run(modules: Iterable[nn.Module]) -> AbstractContextManager[None]:
     """Register a run of this thread, which changes the model's state until it ends.
 
     Raises
@@ -43,8 +40,7 @@ def open_run(modules: Iterable[nn.Module]) -> Iterator[None]:
     RuntimeError
         Another thread has a block on the model that does not end in time.
     """
-    with _registered(_runs, modules, _blocks, refuses=True):
-        yield
+    return _registered(_runs, modules, _blocks, refuses=True)
 
 
 @contextmanager

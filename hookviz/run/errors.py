@@ -6,7 +6,7 @@ import ast
 import linecache
 import re
 import sys
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType
@@ -92,14 +92,14 @@ def _kinds(arguments: Any) -> str:
     return _joined(words) or "nothing"
 
 
-def _joined(words: list[str], most: int = 4) -> str:
+def _joined(words: list[str]) -> str:
     """Join words for a sentence, and count those after the first few.
 
     >>> _joined(["int", "str"]), _joined(["(3,)"] * 11)
     ('int and str', '(3,) and (3,) and (3,) and (3,) and 7 more')
     """
-    rest = len(words) - most
-    return " and ".join([*words[:most], f"{rest} more"] if rest > 1 else words)
+    rest = len(words) - 4
+    return " and ".join([*words[:4], f"{rest} more"] if rest > 1 else words)
 
 
 def takes(layer: nn.Module) -> str:
@@ -220,13 +220,8 @@ def users_line(frame: FrameType | None) -> tuple[str, int]:
 
     Return ``("", 0)`` if hookviz did not call that code, since it is not the model's then.
     """
-    while frame is not None:
-        whose = _whose(frame.f_code.co_filename)
-        if whose == "hookviz":
-            break
-        if whose == "user":
-            return frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back
+    for users in _users_frames(frame):
+        return users.f_code.co_filename, users.f_lineno
     return "", 0
 
 
@@ -235,18 +230,20 @@ def no_grad_line(frame: FrameType | None) -> tuple[str, int]:
 
     A ``with`` block or a decorator; ``("", 0)`` if the source has none.
     """
-    while frame is not None:
-        file = frame.f_code.co_filename
-        whose = _whose(file)
-        if whose == "hookviz":
-            break
-        if whose == "user":
-            blocks = _without_graph("".join(linecache.getlines(file)))
-            enclosing = [block for block in blocks if block[0] <= frame.f_lineno <= block[1]]
-            if enclosing:
-                return file, min(enclosing, key=lambda block: block[1] - block[0])[2]
-        frame = frame.f_back
+    for users in _users_frames(frame):
+        file, line = users.f_code.co_filename, users.f_lineno
+        blocks = _without_graph("".join(linecache.getlines(file)))
+        if enclosing := [block for block in blocks if block[0] <= line <= block[1]]:
+            return file, min(enclosing, key=lambda block: block[1] - block[0])[2]
     return "", 0
+
+
+def _users_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield the frames of neither torch nor hookviz, the innermost first, that hookviz called."""
+    while frame is not None and (whose := _whose(frame.f_code.co_filename)) != "hookviz":
+        if whose == "user":
+            yield frame
+        frame = frame.f_back
 
 
 def caller() -> FrameType | None:

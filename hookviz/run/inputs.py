@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -165,10 +165,13 @@ def pictures_in(inputs: Any) -> list[Any] | None:
     >>> pictures_in(torch.zeros(1, 3, 8, 8)) is None
     True
     """
-    for accepts, batch_of in BATCHES:
-        if accepts(inputs):
-            return batch_of(inputs)
-    return None
+    if is_picture(inputs):
+        return [inputs]
+    if isinstance(inputs, np.ndarray) and inputs.ndim > 0:
+        return list(inputs)
+    if hasattr(inputs, "to_numpy"):
+        return _from_column(inputs)
+    return _from_list(inputs) if isinstance(inputs, list) else None
 
 
 def _from_list(values: list[Any]) -> list[Any] | None:
@@ -186,6 +189,7 @@ def _array_of_bytes(value: Any) -> Any:
 
 
 def _from_column(column: Any) -> list[Any]:
+    """List the pictures in a column of pandas or polars."""
     values = column.to_numpy().tolist()
     other = next((value for value in values if not is_picture(value)), None)
     if other is not None or None in values:
@@ -194,15 +198,6 @@ def _from_column(column: Any) -> list[Any]:
             "of paths, such as frame['path'], or its numbers as torch.tensor(frame.to_numpy())."
         )
     return values
-
-
-BATCHES: tuple[tuple[Callable[[Any], bool], Callable[[Any], list[Any] | None]], ...] = (
-    (is_picture, lambda picture: [picture]),
-    (lambda inputs: isinstance(inputs, np.ndarray) and inputs.ndim > 0, list),
-    (lambda inputs: hasattr(inputs, "to_numpy"), _from_column),  # of pandas or polars
-    (lambda inputs: isinstance(inputs, list), _from_list),
-)
-"""For each form of pictures, a test of the input and a function that lists its pictures."""
 
 
 def _from_pictures(

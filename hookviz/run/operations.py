@@ -232,17 +232,6 @@ _ARGUMENTS = {"epsilon": "eps", "exponential_average_factor": "momentum"}
 """The names of arguments in cuDNN's and MIOpen's operations -> those in torch's own."""
 
 
-def kind_of(function: Any) -> Kind:
-    """Return the kind of an operation, an overload of ``torch.ops``.
-
-    Examples
-    --------
-    >>> kind_of(torch.ops.aten.native_batch_norm.default).name
-    'NORMALIZATION'
-    """
-    return operation_type(function).kind
-
-
 def _kind(function: Any, name: str) -> Kind:
     if "_backward" in name:
         return Kind.BACKWARD
@@ -276,16 +265,11 @@ def _is_tagged_pointwise(function: Any) -> bool:
     return any(torch.Tag.pointwise in overload.tags for overload in (function, *variants))
 
 
-def is_elementwise(function: Any) -> bool:
-    """Return True if each result value is computed from the input values at its position.
-
-    Softmax and layer norm are not elementwise. A batch norm with running statistics is, but that
-    depends on its arguments: see `uses_running_statistics`.
-    """
-    return kind_of(function) in ELEMENTWISE_KINDS
-
-
 ELEMENTWISE_KINDS = frozenset((Kind.COPY, Kind.ELEMENTWISE, Kind.ACTIVATION, Kind.DROPOUT))
+"""Kinds whose result values are each computed from the input values at their position.
+
+Softmax and layer norm are not elementwise. A batch norm with running statistics is, but that
+depends on its arguments: see `uses_running_statistics`."""
 
 LAYER_KINDS = frozenset((Kind.CONVOLUTION, Kind.PRODUCT))
 """Kinds that sum products of their input with weights."""

@@ -18,17 +18,17 @@ noises leave it unchanged, to the bit, it does not.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from functools import partial
 from itertools import count
 from operator import and_
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..hooking.handles import Hook, HookManager
+from ..hooking.capture import Capture
 from ..hooking.maps import channel_dimension
-from ..hooking.select import dimensions, first_convolution, module_names
+from ..hooking.records import Call, TensorStore
+from ..hooking.select import dimensions, first_convolution
 from ..hooking.tensors import map_tensors, tensors
 from .follow import Follower, detect_escapes, follow
 from .inputs import ModelInput
@@ -119,7 +119,7 @@ def single_picture(session: Session) -> PictureSource | None:
     return None
 
 
-def rows_of(tensor: Tensor, module: nn.Module) -> Tensor:
+def rows_of(tensor: Tensor, module: nn.Module | None) -> Tensor:
     """Return a layer's output with its samples first; without a batch it is one row."""
     unbatched = tensor.ndim < 2 or channel_dimension(tensor, module) == 0
     return tensor[None] if unbatched else tensor
@@ -132,7 +132,7 @@ def _measured(
     session: Session, sources: Sequence[PictureSource], doubtful: dict[CallKey, int]
 ) -> dict[CallKey, RowSources]:
     """Find the rows' samples by replacing samples and comparing the rows."""
-    layers = {layer for layer, _ in doubtful}
+    layers: list[str | nn.Module] = [*{layer for layer, _ in doubtful}]
     before = _row_sums(session, layers, (), 0)
     runs: list[list[dict[CallKey, Tensor]]] = []
     for bit in range(max(1, (len(sources) - 1).bit_length())):
@@ -156,12 +156,11 @@ def _measured(
 
 
 def _row_sums(
-    session: Session, layers: Container[str], chosen: Sequence[PictureSource], seed: int
+    session: Session, layers: list[str | nn.Module], chosen: Sequence[PictureSource], seed: int
 ) -> dict[CallKey, Tensor]:
     """Run the model with noise instead of the chosen samples; return a number for each row."""
     inputs, numbers = session.inputs, count()
     generator = torch.Generator().manual_seed(seed)
-    sums: dict[CallKey, Tensor] = {}
 
     def replaced(tensor: Tensor) -> Tensor:
         number, tensor = next(numbers), tensor.detach().clone()
@@ -173,28 +172,25 @@ def _row_sums(
             batch[sample] = low + (noise * seed - (seed - 1) / 2) * span
         return tensor
 
-    def after(layer: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if returned := tensors(output):
-            rows = rows_of(returned[0].detach(), module).flatten(1)
-            rows = torch.view_as_real(rows).flatten(1) if rows.is_complex() else rows
-            # Random weights, because a plain sum does not change if values are only permuted.
-            weights = torch.rand(rows.shape[1], generator=torch.Generator().manual_seed(0))
-            # On the CPU, since MPS has no float64.
-            finite = rows.cpu().double().nan_to_num(1.23e4)
-            call = sum(name == layer for name, _ in sums)
-            sums[layer, call] = finite @ weights.double()
-
-    names = {module: aliases[0] for module, aliases in module_names(session.model).items()}
-    hooks: list[Hook] = [
-        (module, "forward", partial(after, name))
-        for module, name in names.items()
-        if name in layers
-    ]
     with session.active(grad=False):
         args, kwargs = map_tensors((inputs.args, inputs.kwargs), replaced)
-        with HookManager(hooks):
+        with Capture(session.model, layers, TensorStore(device="cpu")) as cache:
             session.call(*args, **kwargs)
-    return sums
+    return {
+        (name, index): _row_sum(call)
+        for name, record in cache.items()
+        for index, call in enumerate(record.calls)
+        if call.outputs
+    }
+
+
+def _row_sum(call: Call) -> Tensor:
+    """Return a number for each row of a call's output."""
+    rows = rows_of(call.activation, call.module).flatten(1)
+    rows = torch.view_as_real(rows).flatten(1) if rows.is_complex() else rows
+    # Random weights, because a plain sum does not change if values are only permuted.
+    weights = torch.rand(rows.shape[1], generator=torch.Generator().manual_seed(0))
+    return rows.double().nan_to_num(1.23e4) @ weights.double()
 
 
 def _decoded(changes: list[bool], sources: Sequence[PictureSource]) -> PictureSource | str:

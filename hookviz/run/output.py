@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from itertools import islice
 from numbers import Integral
@@ -18,6 +17,7 @@ REDUCTIONS = ("sum", "mean", "max")
 """The methods of a tensor that an expression may end in, without arguments."""
 
 _MAX_LISTED = 6  # keys, attributes or items that an error lists
+MOST_LEAVES = 200
 
 
 class Output:
@@ -251,19 +251,19 @@ def described(value: Any) -> str:
     --------
     >>> import torch
     >>> described({"out": torch.zeros(1, 21, 8, 8), "aux": [1, 2]})
-    "a dict with 'out' (1, 21, 8, 8), 'aux' list of 2"
+    "a dict with ['out'] (1, 21, 8, 8), ['aux'] list of 2"
     >>> described([])
     'an empty list'
     >>> from collections import OrderedDict
     >>> described(OrderedDict(out=torch.zeros(2)))
-    "an OrderedDict with 'out' (2,)"
+    "an OrderedDict with ['out'] (2,)"
     """
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     name, parts = type(value).__name__, _parts(value)
     if not parts and isinstance(value, Sequence):
         return f"an empty {name}"
-    listed = [f"{_part_name(suffix, key)} {_short(item)}" for suffix, key, item in parts]
+    listed = [f"{suffix} {_short(item)}" for suffix, _, item in parts]
     more = f" and {len(parts) - _MAX_LISTED} more" if len(parts) > _MAX_LISTED else ""
     words = f" with {', '.join(listed[:_MAX_LISTED])}{more}" if parts else ""
     return f"{'an' if name[:1] in 'AEIOaeio' else 'a'} {name}{words}"
@@ -278,11 +278,8 @@ def _parts(value: Any) -> list[tuple[str, Any, Any]]:
         return [(f".{name}", name, item) for name, item in zip(names, value, strict=False)]
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return [(f"[{index}]", index, item) for index, item in enumerate(value)]
-    return [(f".{name}", name, item) for name, item in attributes(value).items()]
-
-
-def _part_name(suffix: str, key: Any) -> str:
-    return repr(key) if suffix == f"[{key!r}]" and not isinstance(key, int) else suffix
+    attributes = getattr(value, "__dict__", {})
+    return [(f".{name}", name, attributes[name]) for name in attributes if name[:1] != "_"]
 
 
 class Leaf(NamedTuple):
@@ -294,8 +291,8 @@ class Leaf(NamedTuple):
     value: Tensor
 
 
-def leaves_of(value: Any, limit: int = 200) -> list[Leaf]:
-    """Return the tensors of an output, detached: at most ``limit``, four containers deep.
+def leaves_of(value: Any) -> list[Leaf]:
+    """Return the tensors of an output, detached: at most ``MOST_LEAVES``, four containers deep.
 
     Examples
     --------
@@ -307,12 +304,12 @@ def leaves_of(value: Any, limit: int = 200) -> list[Leaf]:
 
     def look(at: Output, base: Output, key: Any, value: Any, depth: int) -> None:
         if isinstance(value, Tensor):
-            if len(leaves) < limit:
+            if len(leaves) < MOST_LEAVES:
                 leaves.append(Leaf(at, base, key, value.detach()))
             return
         if depth == 4 or value is None or isinstance(value, (str, bytes, int, float, bool)):
             return
-        for suffix, key_here, item in islice(_parts(value), limit):
+        for suffix, key_here, item in islice(_parts(value), MOST_LEAVES):
             if suffix.startswith("."):
                 look(Output(f"{at}{suffix}"), at, key_here, item, depth + 1)
             elif isinstance(key_here, (str, int)):
@@ -320,13 +317,6 @@ def leaves_of(value: Any, limit: int = 200) -> list[Leaf]:
 
     look(output, output, None, value, 0)
     return leaves
-
-
-def attributes(value: Any) -> dict[str, Any]:
-    """Return a dataclass's fields, or the public attributes of any other object."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: getattr(value, item.name, None) for item in fields(value)}
-    return {key: item for key, item in getattr(value, "__dict__", {}).items() if key[:1] != "_"}
 
 
 def _short(value: Any) -> str:

@@ -170,22 +170,24 @@ def _from_path(path: str | os.PathLike) -> LoadedPicture:
     # A pipe or a device may never end; opening it already waits for a writer.
     if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise ValueError(f"{name!r} is a pipe or a device, not a file: give the path of a picture.")
-    return _opened(path, repr(name), name)
+    return _opened(path, name)
 
 
 def _from_bytes(source: bytes | bytearray | memoryview) -> LoadedPicture:
     data = bytes(source)
     if isinstance(source, FileBytes):
-        return _opened(io.BytesIO(data), repr(source.name), source.name)
+        return _opened(io.BytesIO(data), source.name)
     start = repr(data) if len(data) <= 20 else f"{data[:20]!r}…"
-    return _opened(io.BytesIO(data), f"{start} ({len(data)} bytes)", type(source).__name__)
+    return _opened(io.BytesIO(data), type(source).__name__, f"{start} ({len(data)} bytes)")
 
 
 def _from_open_file(file: Any) -> LoadedPicture:
-    return _opened(file, repr(name_of(file)), name_of(file))
+    return _opened(file, name_of(file))
 
 
-def _opened(file: Any, named: str, name: str) -> LoadedPicture:
+def _opened(file: Any, name: str, named: str = "") -> LoadedPicture:
+    """Read a picture; ``named`` describes the file in errors, where that is not by its name."""
+    named = named or repr(name)
     try:
         with Block([warnings.catch_warnings()]):
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -234,7 +236,7 @@ def _from_url(url: str) -> LoadedPicture:
         raise RuntimeError(
             f"{short} could not be downloaded ({reason}): give the path of a file."
         ) from None
-    return _opened(io.BytesIO(data), short, url)
+    return _opened(io.BytesIO(data), url, short)
 
 
 def _downloaded_in_time(url: str) -> bytes:

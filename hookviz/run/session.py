@@ -293,9 +293,8 @@ class Session:
             return inputs
         args, kwargs = map_tensors((inputs.args, inputs.kwargs), torch.clone)
         # The user's function may draw random numbers; the model itself does not run.
-        with Block(
-            [preserved_random_state(self.given), torch.inference_mode(False), torch.no_grad()]
-        ):
+        random_state = preserved_random_state(parameters_of(all_modules(self.model)))
+        with Block([random_state, torch.inference_mode(False), torch.no_grad()]):
             for edit in edits:
                 block: Any = edit.block(self.given)
                 args, kwargs = block.of_input(edit.layer, args, kwargs)

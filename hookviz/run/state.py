@@ -61,7 +61,7 @@ def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
     follow = len(frozen) < len(weights)
     middles = [(p, p._version, central_value(p).clone()) for p in frozen if follow]
     with (
-        _preserved_random_state(p for p, _, _ in parameters),
+        preserved_random_state(p for p, _, _ in parameters),
         torch.inference_mode(False),
         torch.enable_grad(),
     ):
@@ -112,13 +112,12 @@ def _is_plain(parameter: nn.Parameter) -> bool:
     return plain and not parameter.is_inference()
 
 
-def preserved_random_state(model: nn.Module) -> Block:
-    """Restore the random number generators of Python, numpy and torch after the block."""
-    return Block([_preserved_random_state(parameters_of(all_modules(model)))])
-
-
 @contextmanager
-def _preserved_random_state(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+def preserved_random_state(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+    """Restore the random number generators of Python, numpy and torch after the block.
+
+    To be entered in a `Block`. The parameters' devices have generators, too.
+    """
     used = {parameter.device for parameter in parameters}
     kind = next((device.type for device in used if device.type not in ("cpu", "meta")), "cuda")
     indices = sorted({device.index or 0 for device in used if device.type == kind})

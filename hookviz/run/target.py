@@ -105,17 +105,21 @@ def class_index(target: Class, classes: int, class_names: Sequence[str] = ()) ->
             )
         if found:
             return found[0]
-        if not class_names:
-            raise ValueError(
-                f"target={target!r} is a name, but no class names are known: give the class's "
-                "number, or class_names=."
-            )
-        raise ValueError(f"No class is called {target!r}; {close_names(target, class_names)}.")
+        raise _unknown_class(target, class_names)
     if not 0 <= target < classes:
         raise ValueError(
             f"target={target} is not a class of this model: its classes are 0 to {classes - 1}."
         )
     return int(target)
+
+
+def _unknown_class(name: str, class_names: Sequence[str]) -> ValueError:
+    if class_names:
+        return ValueError(f"No class is called {name!r}; {close_names(name, class_names)}.")
+    return ValueError(
+        f"target={name!r} is a name, but no class names are known: give the class's number, "
+        "class_names=, or a number in the output, output[…]."
+    )
 
 
 def check_target(target: Target) -> Target:
@@ -188,23 +192,17 @@ def read_target(text: str, class_names: Sequence[str] = ()) -> Target:
     output[0, 3] - output[0, 2]
     """
     text = text.strip()
-    if text.isdecimal():
-        return int(text)
     names = {name.casefold() for name in class_names}
-    if text.casefold() in names:
-        return text
-    if re.match(r"\(*(hookviz\.)?output($|[\[.]| [-+] )", text):
+    whole = text.casefold() in names
+    if not whole and re.match(r"\(*(hookviz\.)?output($|[\[.]| [-+] )", text):
         return read_output(text)
-    sides = [side.strip() for side in re.split(r" [-−] ", text)]
-    missing = [side for side in sides if not (side.isdecimal() or side.casefold() in names)]
-    if len(sides) > 1 and not missing:
-        return tuple(int(side) if side.isdecimal() else side for side in sides)
-    if not names:
-        raise ValueError(
-            f"target={text!r} is a name, but no class names are known: give the class's number, "
-            "class_names=, or a number in the output, output[…]."
-        )
-    raise ValueError(f"No class is called {missing[0]!r}; {close_names(missing[0], class_names)}.")
+    sides = [text] if whole else [side.strip() for side in re.split(r" [-−] ", text)]
+    classes: list[Class] = [int(side) if side.isdecimal() else side for side in sides]
+    for one in classes:
+        if isinstance(one, str) and one.casefold() not in names:
+            raise _unknown_class(one, class_names)
+    first, *others = classes
+    return (first, *others) if others else first
 
 
 def _plain(target: Any) -> Any:

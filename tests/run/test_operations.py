@@ -12,6 +12,7 @@ from hookviz.hooking.tensors import map_tensors, tensors
 from hookviz.run.operations import (
     BATCH_NORMS,
     CLAMPS,
+    ELEMENTWISE_KINDS,
     FACTORS,
     OVERWRITING,
     PROBABILITIES,
@@ -19,8 +20,6 @@ from hookviz.run.operations import (
     STEPS,
     UNINITIALIZED,
     Kind,
-    is_elementwise,
-    kind_of,
     operation_type,
 )
 from hookviz.run.recorder import Listener, OperationRecorder
@@ -87,11 +86,11 @@ def assert_elementwise(function, args, kwargs):
 
 
 def assert_kind_holds(function, args, kwargs, shared):
-    kind, outputs = kind_of(function), result(function, args, kwargs)
+    kind, outputs = operation_type(function).kind, result(function, args, kwargs)
     inputs = tensors(args, kwargs)
     if kind is Kind.VIEW:
         assert shared or not inputs, function
-    elif is_elementwise(function):
+    elif kind in ELEMENTWISE_KINDS:
         assert_elementwise(function, args, kwargs)
     elif operation_type(function).of_shapes and kind is Kind.FACTORY:
         if operation_type(function).name not in UNINITIALIZED:
@@ -134,7 +133,7 @@ _NEW_VALUES |= {"index_put", "unique2", "index_reduce", "nonzero", "embedding_ba
 def test_models_run_no_operation_of_unknown_kind(name):
     model, x = architectures.built(name)
     runs = recorded(lambda: model(x))
-    assert Kind.CONVOLUTION in map(kind_of, runs)
+    assert any(operation_type(function).kind is Kind.CONVOLUTION for function in runs)
     for function, (args, kwargs, shared) in runs.items():
         assert_kind_holds(function, args, kwargs, shared)
 
@@ -262,7 +261,7 @@ KINDS = {  # kinds that each list of calls must contain
 @pytest.mark.parametrize("name", CALLS)
 def test_kinds_agree_with_the_operations_behaviour(name):
     runs = recorded(CALLS[name])
-    assert KINDS.get(name, set()) <= {kind_of(function) for function in runs}
+    assert KINDS.get(name, set()) <= {operation_type(function).kind for function in runs}
     for function, (args, kwargs, shared) in runs.items():
         if name not in ("sparse", "recurrence"):
             assert_kind_holds(function, args, kwargs, shared)
@@ -273,7 +272,7 @@ def test_gradients_are_backward_operations():
     listener = Recorded()
     with OperationRecorder(listener):
         model(x).log_softmax(1).mean().backward()
-    kinds = {operation_type(function).name: kind_of(function) for function in listener.runs}
+    kinds = {kind.name: kind.kind for kind in map(operation_type, listener.runs)}
     assert kinds["convolution_backward"] is kinds["gelu_backward"] is Kind.BACKWARD
 
 
@@ -281,7 +280,7 @@ def test_sets_of_names_have_the_right_kinds():
     def kinds(names):
         packets = [getattr(aten, name, getattr(aten, f"{name}_", None)) for name in names]
         return {
-            kind_of(getattr(packet, packet.overloads()[0]))
+            operation_type(getattr(packet, packet.overloads()[0])).kind
             for packet in packets
             if packet is not None
         }

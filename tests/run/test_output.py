@@ -124,7 +124,7 @@ def test_every_function_takes_an_expression_as_target():
 @pytest.mark.parametrize(
     ("name", "target", "words"),
     [
-        ("dict", output["aut"][0], r"\[\"aut\"\]: output is a dict with 'out' \(1, 4, 5, 5\)"),
+        ("dict", output["aut"][0], r"\[\"aut\"\]: output is a dict with \['out'\] \(1, 4, 5, 5\)"),
         ("dict", output["out"][0, 9], r"no output\[\"out\"\]\[0, 9\]: .* of shape \(1, 4, 5, 5\)"),
         ("list", output[2], r"output is a list with \[0\] \(1, 4, 5, 5\), \[1\] dict with 's'"),
         ("dataclass", output.scores, r"an? Answer with .logits \(1, 4, 5, 5\), .boxes list of 1"),

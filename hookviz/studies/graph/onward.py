@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ...run.follow import Follower
-from ...run.operations import BATCH_NORMS, is_elementwise, uses_running_statistics
+from ...run.operations import BATCH_NORMS, ELEMENTWISE_KINDS, uses_running_statistics
 from ...run.recorder import ModuleCall, Operation
 from .listener import Place
 from .terms import MemoryLayout
@@ -102,4 +102,4 @@ def _is_numberwise(operation: Operation, made: Tensor) -> bool:
     # statistics.
     if operation.name in BATCH_NORMS:
         return uses_running_statistics(operation.name, operation.argument)
-    return is_elementwise(operation.function)
+    return operation.kind in ELEMENTWISE_KINDS
