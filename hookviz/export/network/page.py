@@ -25,7 +25,7 @@ from ...view.maps import for_layer
 from ...view.messages import as_json
 from ...view.payload import field_payload, layer_payload, target_number
 from ...view.predictions import output_of
-from ...view.settings import PRODUCT, heatmap_names
+from ...view.settings import PRODUCT
 from ...view.view import View
 from ..lesson import Step
 from ..packing import Stream, raw
@@ -85,17 +85,14 @@ def write_network_page(
     names = [n for n in chosen_layers(view, layers) if not hasattr(view.cache[n], "attends")]
     if not names:
         raise ValueError("A page's network has no attention: choose layers that return maps.")
-    heatmaps = {name for name in heatmap_names(view) if name in (*CAMS, PRODUCT)}
-    begun = begin_page(view, names, heatmaps, title, computes=True)
+    begun = begin_page(view, names, (*CAMS, PRODUCT), title, computes=True)
     view, facts = begun.view, begun.facts
     at, session = view.settings, view.session
     facts |= {"edits": [], "run_names": [], "net": {}}
-    facts["methods"] = [each for each in facts["methods"] if each != OCCLUSION]
-    choices = facts["choices"]
     if view.run.logits is not None:
-        found = [each for each in choices["heatmap"] if each != OCCLUSION]
-        choices["heatmap"] = [*found, *([OCCLUSION] if begun.picture is not None else [])]
-        choices["order"] = [*choices["order"], SCORE_DROP]
+        facts["choices"]["order"].append(SCORE_DROP)
+        if begun.picture is not None:
+            facts["choices"]["heatmap"].append(OCCLUSION)
     begun.ask(steps)  # a wrong one is refused before the export, which takes seconds
     runtime = load_runtime()
     on_progress(0.05)
@@ -199,21 +196,11 @@ def _layer_facts(
             own = for_layer(view, layer=each.layer)
             set_map_size(facts, own)
             header = as_json(layer_payload(own)[0])
-            header["counts"] = header["counts"] | {"sample": 1}
-            header["sample"] = 0
-            header["notes"] = []
-            header["field"] = field_payload(own)
-            headers[each.layer] = header
-        fact = {
-            "name": each.name,
-            "layer": each.layer,
-            "call": each.call,
-            "channels": each.channels,
-            "start": each.start,
-            "targets": list(each.targets),
-            "header": headers[each.layer] | {"call": each.call},
-        }
-        found.append(fact | places_of(call, each.shape))
+            counts = header["counts"] | {"sample": 1}
+            words = {"counts": counts, "sample": 0, "notes": [], "field": field_payload(own)}
+            headers[each.layer] = header | words
+        header = headers[each.layer] | {"call": each.call}
+        found.append({**vars(each), "header": header, **places_of(call, each.shape)})
     return found
 
 
