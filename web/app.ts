@@ -433,7 +433,6 @@ export class App {
     this.output.update();
     this.offerDrawers();
     render(h(Face, { app: this }), this.root);
-    this.network.show();
     // After the frame: sending may take longer than drawing.
     if (this.shown) setTimeout(() => this.frame < 0 || source.prefetch(this.at, this.neighbours()));
   }

@@ -15,13 +15,6 @@ export function Canvas({ paint, deps, ...attributes }: JSX.IntrinsicElements["ca
   return <canvas {...attributes} ref={canvas} />;
 }
 
-/** An element that is built by hand. */
-export function ByHand({ element }: { element: HTMLElement }) {
-  const holder = useRef<HTMLDivElement>(null);
-  useLayoutEffect(() => holder.current!.append(element), [element]);
-  return <div ref={holder} style={{ display: "contents" }} />;
-}
-
 /** A layer's name, whose lines end after a dot or an underscore where they can. */
 export function Breakable({ name }: { name: string }) {
   return <>{name.split(/(?<=[._])/).map((part, n) => [part, <wbr key={n} />])}</>;

@@ -28,21 +28,6 @@ export function readJson(id: string) {
   return JSON.parse(document.getElementById(id)?.textContent ?? "null");
 }
 
-/** Set a text only where it changes: what stays the same costs no layout. */
-export function setText(element: Element, text: string) {
-  if (element.textContent !== text) element.textContent = text;
-}
-
-/** Set an attribute only where it changes; null takes it away. */
-export function setAttribute(
-  element: Element,
-  name: string,
-  value: string | number | boolean | null,
-) {
-  if (value === null || value === false) element.removeAttribute(name);
-  else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
-}
-
 /** Where in an element the pointer is, 0 to 1 across and down. */
 export function shareOf(event: MouseEvent, element: Element) {
   const box = element.getBoundingClientRect();
@@ -54,9 +39,4 @@ export function download(blob: Blob, name: string) {
   const url = URL.createObjectURL(blob);
   el("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
-}
-
-/** Show or hide. */
-export function visible(element: HTMLElement, shown: boolean) {
-  element.hidden = !shown;
 }

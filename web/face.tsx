@@ -7,12 +7,13 @@ import { ColourMenu, HeatmapMenu, InputCaption } from "./captions.tsx";
 import { CardView } from "./card.tsx";
 import { className } from "./classes.ts";
 import { Colourbar } from "./colourbar.tsx";
-import { ByHand, Popup, Slider, Toggle } from "./controls.tsx";
+import { Popup, Slider, Toggle } from "./controls.tsx";
 import { DrawersView } from "./drawers.tsx";
 import { EditsView } from "./edits.tsx";
 import { ChannelRow, Finder, LayerWords, nameOf, ShownAfter } from "./heading.tsx";
 import { targetOf } from "./heatmaps.ts";
 import { MosaicView } from "./mosaic.tsx";
+import { MapView } from "./mapView.tsx";
 import { barsOf, Boxes, boxesOf, OutputView } from "./output.tsx";
 import { PairView, Sides } from "./pair.tsx";
 import { PanelView } from "./panel.tsx";
@@ -326,7 +327,7 @@ export function drawersOf(app: App): Drawer[] {
       isOffered: Boolean(source.map),
       label: "Map",
       title: "the network as a map, its branches and skips (key m)",
-      content: () => <ByHand element={app.network.root} />,
+      content: (isOpen) => isOpen && <MapView map={app.network} />,
     },
     {
       name: "edit",

@@ -1,11 +1,8 @@
 // The map of the network: which boxes are shown, which are marked, and what a hand does with them.
 
-import { h, render } from "preact";
-import { el } from "./dom.ts";
 import { contextOf, paint } from "./levels.ts";
 import { around, lifted, openedAtFirst, treeOf, visibleUnits } from "./mapGraph.ts";
 import { layOut } from "./mapLayout.ts";
-import { MapView } from "./mapView.tsx";
 import { putPicture } from "./panel.tsx";
 import type { Unit } from "./mapGraph.ts";
 import type { Layout } from "./mapLayout.ts";
@@ -42,33 +39,22 @@ export class NetworkMap {
   /** Closed by hand around the shown layer. */
   closed: Set<string> = new Set();
   layout: Layout | null = null;
-  room = 0; // pixels across: measured when it changes, since each reading would force a layout
   focusNext = "";
   wanted = "";
+  hasMoved = false; // to another layer, which is scrolled into view
   failed = "";
   /** The latest press, and whether a drag followed: then the click at its end opens no box. */
   held: (Point & { left: number; top: number; isMoved: boolean }) | null = null;
   pinched: (Point & { far: number; zoom: number }) | null = null;
-  view!: HTMLDivElement;
-  root = el("div");
+  view!: HTMLDivElement; // once the drawer was open
 
-  constructor(public app: App) {
-    this.draw();
-    new ResizeObserver(() => {
-      this.room = this.view.clientWidth;
-      if (this.open) app.schedule();
-    }).observe(this.view);
-  }
-
-  get open() {
-    return this.app.parts.drawers.open === "map";
-  }
+  constructor(public app: App) {}
 
   /** The focus goes along. */
   toggleByKey() {
     if (!this.app.source.map) return;
     this.app.parts.drawers.toggle("map");
-    if (this.open) this.focusNext = "now";
+    this.focusNext = "now";
   }
 
   toggled(open: boolean) {
@@ -84,34 +70,32 @@ export class NetworkMap {
     this.app.schedule();
   }
 
-  draw() {
-    render(h(MapView, { map: this }), this.root);
-  }
-
-  /** The map as it is now. */
-  show() {
-    if (!this.open) return;
+  /** Bring tree and boxes to what is shown. */
+  update() {
     const { app } = this;
     const found = app.source.map?.(app.at);
     if (found && found !== this.graph) this.take(found);
-    if (!this.tree) return this.draw();
+    if (!this.tree) return;
     const now = `${app.at.layer} ${app.at.call}`;
-    const isMoved = now !== this.wanted;
-    if (isMoved) this.closed.clear();
+    if (now !== this.wanted) {
+      this.closed.clear();
+      this.hasMoved = true;
+    }
     this.wanted = now;
-    this.lay();
-    this.draw();
-    if (isMoved) this.seen(this.elements[this.now]);
-    if (!this.focusNext) return;
+    this.lay(this.tree);
+  }
+
+  /** Scroll and focus, once the boxes are there. */
+  follow() {
+    if (this.hasMoved) this.seen(this.elements[this.now]);
+    this.hasMoved = false;
     const key = this.focusNext;
     this.focusNext = "";
-    this.focus(
-      this.elements[
-        key === "now"
-          ? this.now
-          : this.boxes.findIndex((unit) => unit.key === key || under(unit, key))
-      ],
-    );
+    if (key === "now") this.focus(this.elements[this.now]);
+    else if (key) {
+      const isIn = (unit: Unit) => unit.key === key || under(unit, key);
+      this.focus(this.elements[this.boxes.findIndex(isIn)]);
+    }
   }
 
   take(found: NetworkGraph | Refused) {
@@ -174,9 +158,7 @@ export class NetworkMap {
     return this.layout?.boxes ?? [];
   }
 
-  lay() {
-    this.room ||= this.view.clientWidth;
-    const tree = this.tree!;
+  lay(tree: Unit) {
     const around = new Set(this.around());
     const isOpen = (unit: Unit) =>
       !this.closed.has(unit.key) && (this.opened.has(unit.key) || around.has(unit));
@@ -340,7 +322,7 @@ export class NetworkMap {
   // The sheet
 
   get elements() {
-    return [...this.view.querySelectorAll<HTMLElement>(".hv-net-box")];
+    return [...this.view?.querySelectorAll<HTMLElement>(".hv-net-box") ?? []];
   }
 
   focus(element: HTMLElement | undefined) {
@@ -368,7 +350,7 @@ export class NetworkMap {
       { clientX: left + view.clientWidth / 2, clientY: top + view.clientHeight / 2 };
     const { x, y } = place ?? this.placeAt({ clientX, clientY });
     this.zoom = Math.min(Math.max(zoom, LEAST), 4);
-    this.draw();
+    this.app.drawNow();
     view.scrollTo(x * this.zoom - (clientX - left), y * this.zoom - (clientY - top));
   }
 

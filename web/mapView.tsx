@@ -1,6 +1,6 @@
 // How the map of the network is drawn: boxes for layers and modules, frames around opened ones, edges.
 
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Canvas, Toggle } from "./controls.tsx";
 import { contextOf } from "./levels.ts";
 import { innerName } from "./map.ts";
@@ -22,11 +22,21 @@ export function MapView({ map }: { map: NetworkMap }) {
     ["fit", "the whole map at once (key f)", () => map.fit()],
     ["fold", "close all that was opened", () => map.foldAll()],
   ];
+  const [room, setRoom] = useState(0); // pixels across
+  useLayoutEffect(() => {
+    const { view } = map;
+    const measure = () => setRoom(view.clientWidth);
+    measure();
+    const size = new ResizeObserver(measure);
+    size.observe(view);
+    return () => size.disconnect();
+  }, []);
+  map.update();
   return (
     <div class="hv-net" onKeyDown={(event) => map.key(event)}>
       <div class="hv-net-head">
         <div class="hv-net-words" role="status">
-          {map.layout ? <Words map={map} /> : map.failed || (map.open ? MAKING : "")}
+          {map.layout ? <Words map={map} /> : map.failed || MAKING}
         </div>
         {acts.map(([text, title, act]) => (
           <Toggle key={text} title={title} aria-label={title} onClick={act}>{text}</Toggle>
@@ -44,7 +54,7 @@ export function MapView({ map }: { map: NetworkMap }) {
         onTouchStart={(event) => map.touch(event)}
         onTouchMove={(event) => map.touch(event)}
       >
-        {map.layout && <Sheet map={map} layout={map.layout} />}
+        {map.layout && room > 0 && <Sheet map={map} layout={map.layout} room={room} />}
       </div>
     </div>
   );
@@ -80,8 +90,10 @@ function Words({ map }: { map: NetworkMap }) {
   );
 }
 
-function Sheet({ map, layout }: { map: NetworkMap; layout: Layout }) {
-  const { app: { at, facts: { layers }, parts, colours }, zoom, graph, room } = map;
+/** @param room Pixels across. */
+function Sheet({ map, layout, room }: { map: NetworkMap; layout: Layout; room: number }) {
+  const { app: { at, facts: { layers }, parts, colours }, zoom, graph } = map;
+  useLayoutEffect(() => map.follow());
   const [near, setNear] = useState(""); // the box under the pointer, or with the focus
   const size = useRef<HTMLDivElement>(null);
   const sheet = useRef<HTMLDivElement>(null);
