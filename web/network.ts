@@ -189,6 +189,11 @@ export class NetworkSource {
     return known;
   }
 
+  /** Whether the page shows its own picture, without edits. */
+  get isFirst() {
+    return this.input === this.original && !this.edits.length;
+  }
+
   /** Whether the target sends a gradient to a layer. */
   graded({ targets }: CallFacts, goal: Goal | null = this.goal) {
     const from = goal ? Object.keys(goal.weights) : ["own"];
@@ -217,24 +222,16 @@ export class NetworkSource {
     }
     this.answers = answers;
     const run_names = this.edits.length ? ["original", "edited", "difference"] : [];
-    const own = this.input === this.original && !this.edits.length;
-    const verdict = own ? this.first.verdict : { text: "", kind: "", layer: null, details: "" };
-    const first = this.first.answer;
-    const ownTarget = !this.goal && this.targetClass === this.facts.net.number;
-    const boxed = !own && first?.boxes.length;
-    const notes = own
-      ? this.facts.net.notes
-      : [...this.facts.net.notes, OTHER, ...(boxed ? [NO_BOXES] : [])];
-    const answer = own ? first : boxed ? { ...first, boxes: [] } : this.facts.answer;
+    const { isFirst, first: { answer, verdict }, facts } = this;
+    const boxed = !isFirst && Boolean(answer?.boxes.length);
     this.facts = {
-      ...this.facts,
-      answer,
-      opened: own && ownTarget ? this.first.opened : null,
+      ...facts,
       edits: [...this.edits],
       run_names,
-      verdict,
-      notes,
-      run: this.facts.run + 1,
+      answer: answer && boxed ? { ...answer, boxes: [] } : answer,
+      verdict: isFirst ? verdict : { text: "", kind: "", layer: null, details: "" },
+      notes: [...facts.net.notes, ...(isFirst ? [] : [OTHER]), ...(boxed ? [NO_BOXES] : [])],
+      run: facts.run + 1,
     };
     answers.edited.get(this.wantedOf("edited"));
     if (this.edits.length) answers.original.get(this.wantedOf("original"));
@@ -328,9 +325,9 @@ export class NetworkSource {
     this.aimed();
   }
 
-  /** The answer is here, and the target is what it was asked for. */
+  /** The answer is here: the facts are of what it was asked for. */
   aimed() {
-    const { goal, targetClass: number, facts } = this;
+    const { goal, targetClass: number, facts, first } = this;
     const { count } = facts.classes;
     const name = number === null ? facts.target.name : className(facts.classes, number);
     const chosen = !this.follows;
@@ -341,15 +338,14 @@ export class NetworkSource {
       ? { name: goal.name, number: null, written: goal.written, chosen }
       : ofClass;
     this.told = this.answers.edited;
-    const first = goal && !facts.scored; // now there is a gradient
     // A network of rounded weights may have another likeliest class than the notebook's.
-    const opened = goal || number !== facts.net.number ? null : facts.opened;
+    const isOpening = this.isFirst && !goal && number === facts.net.number;
     this.facts = {
       ...facts,
       target,
-      opened,
+      opened: isOpening ? first.opened : null,
       scored: facts.scored || Boolean(goal),
-      summary: first
+      summary: goal && !facts.scored // now there is a gradient
         ? facts.summary.filter((fact) => !/^no (class scores|gradient)/.test(fact))
         : facts.summary,
     };

@@ -20,11 +20,8 @@ type WhyQuestion = ReasonQuestion & { ask: "why" };
 type Off = Omit<WithoutQuestion, "key" | "ask">;
 
 /** One number of the network: a position, or the place on the pictures, or a value of the output. */
-interface Spot extends Pick<Answer, "layer" | "call" | "channel" | "position"> {
-  place?: Values["place"];
-  output?: number;
-  written?: string;
-  sample?: number;
+interface Spot {
+  asked: Omit<WhyQuestion, "ask">;
   said?: Answer;
 }
 
@@ -64,13 +61,11 @@ export class Why {
 
   /** The prediction, where the source can answer why it is what it is. */
   get prediction(): Spot | null {
-    const nowhere = { layer: "", call: -1, channel: 0, position: [] };
-    const { target, written } = this;
-    const { switches } = this.app.source;
-    if (target !== null && (switches || this.app.facts.why?.output)) {
-      return { ...nowhere, output: target };
+    const { target, written, app: { source, facts } } = this;
+    if (target !== null && (source.switches || typeof facts.why?.output === "number")) {
+      return { asked: { output: target } };
     }
-    return written === null ? null : { ...nowhere, written };
+    return written === null ? null : { asked: { written } };
   }
 
   begin(spot: Spot) {
@@ -84,13 +79,13 @@ export class Why {
   }
 
   /** Walk to where a term came from; the explorer goes along where it has the layer. */
-  follow(spot: Spot) {
-    this.trail = [...this.trail.slice(0, this.index + 1), spot];
+  follow(asked: Pick<Answer, "layer" | "call" | "channel" | "position" | "sample">) {
+    this.trail = [...this.trail.slice(0, this.index + 1), { asked }];
     this.go(this.index + 1);
-    this.lead(spot);
+    this.lead(asked);
   }
 
-  lead({ layer, channel, position }: Spot) {
+  lead({ layer, channel, position }: Pick<Answer, "layer" | "channel" | "position">) {
     const facts = this.app.facts.layers.find(({ name }) => name === layer);
     if (!facts) return;
     const size = String(facts.size).split("×").map(Number);
@@ -108,21 +103,14 @@ export class Why {
     if (!at.place || now === this.followed) return;
     this.followed = now;
     const { layer, call, channel, place } = at;
-    this.trail = [{ layer, call, channel, position: [], place }];
+    this.trail = [{ asked: { layer, call, channel, place } }];
     this.index = 0;
   }
 
   get question(): WhyQuestion | null {
-    const { at } = this.app;
+    const { sample, depth } = this.app.at;
     const spot = this.trail[this.index];
-    if (!spot) return null;
-    if (spot.output !== undefined) return { ask: "why", output: spot.output, sample: at.sample };
-    if (spot.written) return { ask: "why", written: spot.written, sample: at.sample };
-    const { layer, call, channel, sample = at.sample } = spot;
-    const where = spot.position.length || !spot.place
-      ? { position: spot.position }
-      : { place: spot.place };
-    return { ask: "why", layer, call, channel, sample, depth: at.depth, ...where };
+    return spot ? { ask: "why", sample, depth, ...spot.asked } : null;
   }
 
   /** The terms, with those that the kernel has traced back so far: it does some at a time. */
@@ -207,9 +195,10 @@ export function WhyPanel({ why }: { why: Why }) {
 }
 
 function Step({ why, spot, place }: { why: Why; spot: Spot; place: number }) {
-  const { layer, channel, position } = spot.said ?? spot;
-  const isPrediction = (spot.output !== undefined || spot.written) && !spot.said;
-  const words = isPrediction ? "prediction" : `${layer} · ${channel}${positionOf(position)}`;
+  const { layer, channel, position } = spot.said ?? spot.asked;
+  const words = layer === undefined
+    ? "prediction"
+    : `${layer} · ${channel}${positionOf(position ?? [])}`;
   const onClick = () => {
     why.go(place);
     if (spot.said) why.lead(spot.said);

@@ -81,6 +81,8 @@ def check(why, model, x):
 def test_the_formula_names_the_operations_that_follow(shown):
     pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), *pooled).eval()
+    with torch.no_grad():
+        pooled[-1].bias[0] = 9
     made = hookviz.explore(model, torch.rand(1, 3, 12, 12), layer="0")
     made.place = PLACE
     html = made.to_html()
@@ -89,6 +91,7 @@ def test_the_formula_names_the_operations_that_follow(shown):
     words = why.locator("> .hv-dim").first.inner_text()
     assert "; then batch_norm " in words
     assert "→ mean (not followed further)" in words
+    expect(why.get_by_role("button", name="start at output 0")).to_be_visible()
 
 
 def test_terms_are_exact_and_lead_back_to_the_pixels(shown):
