@@ -54,7 +54,7 @@ def _doubt(session: Session) -> str:
         for module, names in module_names(session.model).items()
         if isinstance(module, _BatchNorm) and module.running_mean is not None
     }
-    first: list[tuple[_BatchNorm, Tensor]] = []
+    first: list[tuple[_BatchNorm, tuple[float, float]]] = []
 
     def entered(module: Any, args: Any, kwargs: Any) -> None:
         if not first and args and isinstance(args[0], Tensor) and args[0].ndim > 1:
@@ -68,7 +68,7 @@ def _doubt(session: Session) -> str:
         lambda: HookManager([(module, "forward_pre", entered) for module in norms]), grad=False
     )
     for module, away in first:
-        shift, spread = away.tolist()
+        shift, spread = away
         # A photograph's contrast is a picture's, so that one is enough to compare spreads.
         if is_off_scale(module, shift, spread, samples=2):
             return (

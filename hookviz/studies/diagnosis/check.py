@@ -27,7 +27,7 @@ class LayerCall:
 
     Attributes
     ----------
-    layer, type : str
+    layer : str
     call : int
     module : torch.nn.Module
     given, shapes : tuple of tuple of int
@@ -42,11 +42,10 @@ class LayerCall:
     """
 
     layer: str
-    type: str
     call: int
     module: nn.Module
-    given: tuple[tuple[int, ...], ...]
-    made_by: tuple[OperationRecord, ...]
+    given: tuple[tuple[int, ...], ...] = ()
+    made_by: tuple[OperationRecord, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
     made: tuple[OperationRecord, ...] = ()
     size: float | None = None

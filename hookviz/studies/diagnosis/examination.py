@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.interrupts import allow_interrupts, defer_interrupts
-from ...hooking.select import type_name
 from ...hooking.transforms import TransformError
 from ...run.recorder import ModuleCall, OperationRecorder
 from ...run.session import Session
@@ -108,8 +107,7 @@ class Examination(OperationLog):
                 self._note_source("input", "input", tensor)
         made_by = tuple(dict.fromkeys(filter(None, map(self.makers.get, given))))
         shapes = tuple([tuple(tensor.shape) for tensor in given])
-        kind = type_name(call.module)
-        layer = LayerCall(call.layer, kind, call.call, call.module, shapes, made_by)
+        layer = LayerCall(call.layer, call.call, call.module, shapes, made_by)
         self._calls[call] = layer
         self.run.calls.append(layer)
         for check in self.run.checks:

@@ -96,7 +96,7 @@ class Guard(Diagnosis):
         found = [each for each in findings_of(run) if error is None or each.kind in LOST]
         if seen is not None:
             found += _of_replay(found, seen, hit, error)
-        elif error is None:
+        elif error is None and watch.strays:
             found += in_plain_lists(run, watch.strays)
         lost = any(each.kind in (*LOST, "exploding") for each in found)
         # A mask of −Inf in an output does no harm if the loss and the gradients are finite.

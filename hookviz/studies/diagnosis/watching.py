@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.handles import HookManager
-from ...hooking.select import module_names, type_name
+from ...hooking.select import module_names
 from ...hooking.tensors import on_cpu, tensors
 from ...hooking.transforms import TRANSFORMS, hiding_transform, is_wrapped
 from ...run.errors import caller, no_grad_line
@@ -142,7 +142,7 @@ class StepWatch(HookManager):
         if transform := hiding_transform():
             self.run.hidden_in = transform
         elif isinstance(module, ACTING):
-            call = LayerCall(self.run.names[module], type_name(module), 0, module, (), ())
+            call = LayerCall(self.run.names[module], 0, module)
             self.run.calls.append(call)
             for check in self.run.checks:
                 check.enter(call, tensors(args, kwargs), self.run)

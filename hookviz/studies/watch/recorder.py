@@ -47,8 +47,6 @@ class StepRecorder(HookManager):
     model : torch.nn.Module
         As the user passed it, perhaps in a wrapper.
     layers : mapping of str to torch.nn.Module
-    channels : dict
-        The dimension of the channels by the layer's name, shape and grid: a cache, filled here.
     weights : bool
         If True, record the layers' weights, too.
     scale : float
@@ -61,14 +59,13 @@ class StepRecorder(HookManager):
         self,
         model: nn.Module,
         layers: Mapping[str, nn.Module],
-        channels: dict[Any, int],
         *,
         weights: bool = True,
         scale: float = 1.0,
     ) -> None:
         self.weights = Weights(layers if weights else {})
         self.left_out: dict[str, str] = {}
-        self._channels, self._scale = channels, scale
+        self._scale = scale
         # The sums of activations and of gradients, of each run of the model.
         self._seen: dict[Row, tuple[list[TensorSums], list[TensorSums]]] = {}
         self._calls: Counter[tuple[int, str]] = Counter()
@@ -111,7 +108,7 @@ class StepRecorder(HookManager):
         found = _plain(output)
         rows = []
         for path, tensor in found:
-            channel, row = self._channel(name, module, tensor), Row(name, call, path)
+            channel, row = self._channel(module, tensor), Row(name, call, path)
             sums = sums_of(tensor, channel)
             self._seen.setdefault(row, ([], []))[0].append(sums)
             rows.append((row, channel, sums))
@@ -134,14 +131,10 @@ class StepRecorder(HookManager):
             for (_, tensor), (row, channel, _) in zip(found, ran.rows, strict=False):
                 self._watch(tensor, row, channel)
 
-    def _channel(self, name: str, module: nn.Module, tensor: Tensor) -> int | None:
+    def _channel(self, module: nn.Module, tensor: Tensor) -> int | None:
         if tensor.ndim < 2:
             return None
-        grid = self._grid.of(tensor.shape)
-        key = name, tensor.shape, grid
-        if key not in self._channels:
-            self._channels[key] = channel_dimension(tensor, module, grid) % tensor.ndim
-        return self._channels[key]
+        return channel_dimension(tensor, module, self._grid.of(tensor.shape)) % tensor.ndim
 
     def _watch(self, tensor: Tensor, row: Row, channel: int | None) -> None:
         if tensor.requires_grad:

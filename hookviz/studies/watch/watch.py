@@ -143,7 +143,6 @@ class Watch(Block, Training):
         if self._probe is not None:
             self._probe.maps()  # raises now what would fail in a step
         self._scaler = scaler
-        self._channels: dict[Any, int] = {}
         # The last recorded step, until the next block begins.
         self._recorded: tuple[TrainingStep, Weights] | None = None
         self._validated = False
@@ -205,8 +204,7 @@ class Watch(Block, Training):
         if should_record:
             maps = self._maps() if learns else {}
             scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
-            how: Any = {"weights": learns, "scale": scale}
-            recorder = StepRecorder(self._model, self._layers, self._channels, **how)
+            recorder = StepRecorder(self._model, self._layers, weights=learns, scale=scale)
             self.exit_stack.push(partial(self._conclude, (number, at), recorder, maps))
             self.exit_stack.enter_context(recorder)
 

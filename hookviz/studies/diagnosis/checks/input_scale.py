@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -14,6 +13,7 @@ from ....hooking.transforms import is_wrapped
 from ....tables import number
 from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
+from ..modules import BEGUN
 from ..ranges import Range
 from .zero_weights import CONSTANT, VANISHING
 
@@ -27,8 +27,6 @@ first BatchNorm saw in training: the right input is within 0.2 of it, pictures f
 away by 47 and more."""
 ALIVE = 0.1
 """A channel was trained away if its spread is below this fraction of that of most others."""
-BATCHES = 20
-"""The number of batches after which a BatchNorm's statistics say something about training."""
 
 LARGE = VANISHING | {"exploding", "no slope", "saturated", "learning rate"}
 """The consequences of an input that is far too large."""
@@ -42,13 +40,12 @@ class InputScale(Check):
     live = True
 
     first: tuple[str, _BatchNorm] | None = None  # its name
-    distance: Tensor | None = None  # its batch's, (2,)
+    distance: tuple[float, float] | None = None  # its batch's
 
     def enter(self, call: LayerCall, given: list[Tensor], run: RunRecord) -> None:
         if self.first is None and isinstance(call.module, _BatchNorm):
             self.first = call.layer, call.module
-            with torch.no_grad():
-                self.distance = distance_to(call.module, given)
+            self.distance = distance_to(call.module, given)
 
     def findings(self, run: RunRecord) -> Iterator[Finding]:
         inputs = [each.made[0] for each in run.sources if each.name == "input"]
@@ -57,7 +54,7 @@ class InputScale(Check):
         if some and len(flat) == len(run.calls[0].given):  # indices have no range
             yield _blank(flat[0], run)
         elif self.first is not None and self.distance is not None:
-            shift, spread = self.distance.tolist()
+            shift, spread = self.distance
             layer, module = self.first
             if is_off_scale(module, shift, spread, run.samples):
                 extent = f" The input ranges from {inputs[0]}." if inputs else ""
@@ -75,8 +72,8 @@ class InputScale(Check):
                 )
 
 
-def distance_to(norm: _BatchNorm, given: list[Tensor]) -> Tensor | None:
-    """Return how far a batch is from a BatchNorm's statistics, ``(2,)``: shift and spread.
+def distance_to(norm: _BatchNorm, given: list[Tensor]) -> tuple[float, float] | None:
+    """Return how far a batch is from a BatchNorm's statistics: shift and spread.
 
     The shift is ``median |batch mean - mean| / deviation``, the spread ``median batch deviation /
     deviation``, over channels that vary at all; None if none does, or if it is not known.
@@ -97,19 +94,19 @@ def distance_to(norm: _BatchNorm, given: list[Tensor]) -> Tensor | None:
     # An input on another scale changes the spread of all channels alike. Those that vary far less
     # than others were trained away since, and say nothing about the input.
     alive = spreads >= ALIVE * spreads.quantile(0.9)
-    return torch.stack([shifts[alive].median(), spreads[alive].median()])
+    return shifts[alive].median().item(), spreads[alive].median().item()
 
 
 def is_off_scale(norm: _BatchNorm, shift: float, spread: float, samples: int) -> bool:
     """Return True if a batch is not what the first BatchNorm saw in training."""
     count = norm.num_batches_tracked  # None in weights of old versions
-    if isinstance(count, Tensor) and int(count) < (BATCHES if norm.training else 1):
+    if isinstance(count, Tensor) and int(count) < (BEGUN if norm.training else 1):
         mean, variance = norm.running_mean, norm.running_var
         assert isinstance(mean, Tensor) and isinstance(variance, Tensor)
         if norm.training or not (bool(mean.any()) or bool((variance != 1).any())):
             return False
     small = 0 < spread < 1 / 30 and samples > 1
-    return samples > 0 and (shift > SHIFT or spread > SPREAD or small)
+    return shift > SHIFT or spread > SPREAD or small
 
 
 def _blank(given: Range, run: RunRecord) -> Finding:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ....hooking.select import dimensions, is_convolution
+from ....hooking.select import dimensions, is_convolution, type_name
 from ....run.error_messages import (
     IN_PLACE,
     LABELS,
@@ -53,7 +53,9 @@ class ModelError(Check):
             found = replace(found, operation=run.failed.name, phase=run.failed.phase)
         elif any(each.module is run.root and each.finished for each in run.calls):
             found = replace(found, phase="backward")
-        shapes = [(each.layer, each.type, each.shapes) for each in run.calls if each.shapes]
+        shapes = [
+            (each.layer, type_name(each.module), each.shapes) for each in run.calls if each.shapes
+        ]
         yield replace(found, evidence={"shapes": shapes})
 
 
@@ -121,7 +123,8 @@ def _in_words(call: LayerCall | None) -> str:
     """Name the layer that raised an error, its input and where that came from."""
     if call is None:
         return "the score"
-    words = f"layer {call.layer!r} ({call.type})" if call.layer else f"{call.type}'s forward"
+    kind = type_name(call.module)
+    words = f"layer {call.layer!r} ({kind})" if call.layer else f"{kind}'s forward"
     words += f", call {call.call}" if call.call else ""
     if call.given:
         words += f", which got an input of shape {' and '.join(map(str, call.given))}"
