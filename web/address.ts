@@ -5,6 +5,8 @@ import type { App } from "./app.ts";
 import type { Facts, NetFacts } from "./source.ts";
 import type { Choices, Settings } from "./messages.d.ts";
 
+type Known = Pick<Facts, "layers" | "choices"> & { net?: NetFacts };
+
 // A page has the numbers of one value of these; without its network, of those below, too.
 const FIXED = new Set(["sample", "shown_after", "place"]); // a link has the position instead
 const COMPUTED = new Set(["call", "depth", "shown_run"]);
@@ -18,7 +20,7 @@ const COMPUTED = new Set(["call", "depth", "shown_run"]);
  */
 export function viewIn(
   hash: string,
-  facts: Pick<Facts, "layers" | "choices"> & { net?: NetFacts },
+  facts: Known,
   settings: Settings,
 ): { settings: Settings; target: number | string | null } {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
@@ -47,7 +49,7 @@ export function viewIn(
 
 /** Height and width of a layer's maps. */
 const mapOf = (
-  facts: Pick<Facts, "layers" | "choices"> & { net?: NetFacts },
+  facts: Known,
   layer: string,
 ): number[] | undefined => facts.layers.find((each) => each.name === layer)?.map;
 
@@ -74,7 +76,7 @@ export function hashOf(
   settings: Settings,
   first: Settings,
   target: number | string | null,
-  facts: Pick<Facts, "layers" | "choices"> & { net?: NetFacts },
+  facts: Known,
 ) {
   const words = new URLSearchParams();
   const size = mapOf(facts, settings.layer) ?? [1, 1];

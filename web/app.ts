@@ -488,7 +488,7 @@ export class App {
     const still = data.still[channel] ?? "";
     map.tell(still && (still === "silent" ? "zero everywhere" : "the same everywhere"), true);
     map.label = `${data.word} ${channel}${magnitudes}${which}`;
-    map.side = [this.side(data), data.header.shown_after].filter(Boolean).join(", ");
+    map.side = this.side(data);
     map.alt = `${words}, a map of ${mapSize(size)}${seen}, in ${facts.model}`;
     this.one(map, data, "maps", sure(own[channel]), palette, [...key, channel]);
     this.bars.map = { whole: sure(range[channel]), chosen: ends, palette };
@@ -526,15 +526,12 @@ export class App {
     });
   }
 
-  side(data: Layer) {
-    const { query } = data.header;
-    return query ? `${this.averaging(data)}, query: ${query}` : this.averaging(data);
-  }
-
-  averaging(data: Layer) {
-    const { size } = data.header;
-    const same = size[0] === data.height && size[1] === data.width;
-    return same ? mapSize(size) : `${mapSize(size)} → ${mapSize([data.height, data.width])}`;
+  /** The size of the map, that of the picture if it is another, and what else is said of it. */
+  side({ height, width, header: { size, query, shown_after } }: Layer) {
+    const isWhole = size[0] === height && size[1] === width;
+    const drawn = isWhole ? "" : ` → ${mapSize([height, width])}`;
+    return [mapSize(size) + drawn, query && `query: ${query}`, shown_after].filter(Boolean)
+      .join(", ");
   }
 
   /** The input, and the heatmap over it. */

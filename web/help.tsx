@@ -64,9 +64,7 @@ export function Sheet({ label, onClose, children, ...attributes }: {
 
 /** All keys; the tour takes the place of their sheet. */
 export function Help({ app, onClose }: { app: App; onClose: () => void }) {
-  const start = useRef<HTMLButtonElement>(null);
   const [isTour, setTour] = useState(false);
-  useLayoutEffect(() => start.current?.focus(), []);
   if (isTour) return <Tour app={app} onClose={onClose} />;
   const keys = KEY_WORDS.filter(([key]) =>
     (key !== "w" || app.source.why) && (key !== "m" || app.source.map) &&
@@ -86,9 +84,7 @@ export function Help({ app, onClose }: { app: App; onClose: () => void }) {
         </tbody>
       </table>
       <div class="hv-line">
-        <button ref={start} type="button" class="hv-toggle" onClick={() => setTour(true)}>
-          a tour of half a minute
-        </button>
+        <Toggle autofocus onClick={() => setTour(true)}>a tour of half a minute</Toggle>
         <Toggle onClick={onClose}>close</Toggle>
       </div>
     </Sheet>
@@ -122,16 +118,15 @@ function stops({ root, source, tools }: App): Array<[HTMLElement, string]> {
 function Tour({ app, onClose }: { app: App; onClose: () => void }) {
   const [all] = useState(() => stops(app));
   const [place, setPlace] = useState(0);
-  const next = useRef<HTMLButtonElement>(null);
+  const text = useRef<HTMLParagraphElement>(null);
   const [part, words] = all[place];
   const go = (to: number) => to < all.length ? setPlace(Math.max(to, 0)) : onClose();
   useLayoutEffect(() => {
     part.classList.add("hv-pointed");
     part.scrollIntoView({ block: "nearest" });
-    beside(next.current!.closest("dialog")!, part.getBoundingClientRect());
+    beside(text.current!.closest("dialog")!, part.getBoundingClientRect());
     return () => part.classList.remove("hv-pointed");
   }, [part]);
-  useLayoutEffect(() => next.current!.focus(), []);
   return (
     <Sheet
       label="tour"
@@ -142,13 +137,11 @@ function Tour({ app, onClose }: { app: App; onClose: () => void }) {
         if (key === "ArrowLeft") go(place - 1);
       }}
     >
-      <p aria-live="polite">{words}</p>
+      <p ref={text} aria-live="polite">{words}</p>
       <div class="hv-line">
         <span class="hv-dim">{`${place + 1} of ${all.length}`}</span>
         <Toggle disabled={place === 0} onClick={() => go(place - 1)}>back</Toggle>
-        <button ref={next} type="button" class="hv-toggle" onClick={() => go(place + 1)}>
-          next
-        </button>
+        <Toggle autofocus onClick={() => go(place + 1)}>next</Toggle>
         <Toggle onClick={onClose}>close</Toggle>
       </div>
     </Sheet>

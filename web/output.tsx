@@ -7,7 +7,7 @@ import { Menu, Toggle } from "./controls.tsx";
 import { sure } from "./dom.ts";
 import { paint as paintLevels, put, rangeOf, toLevels } from "./levels.ts";
 import { mapSize, percent, short } from "./numbers.ts";
-import { Panel, PanelView, putPicture } from "./panel.tsx";
+import { Panel, PanelView, putPicture, zoomed } from "./panel.tsx";
 import { pictureOf } from "./pictures.ts";
 import { positionIn } from "./state.ts";
 import type { App } from "./app.ts";
@@ -296,7 +296,6 @@ export function Boxes({ app }: { app: App }) {
   if (!boxes.length) return null;
   const { k, x, y } = app.at.zoom;
   const written = (app.facts.target.written ?? "").split(" - ");
-  const share = (value: number) => `${100 * k * value}%`;
   const most = Math.max(...boxes.map(({ score }) => score), 1e-9);
   const aim = (words: string, target: string) => ({
     type: "button" as const,
@@ -328,10 +327,7 @@ export function Boxes({ app }: { app: App }) {
             class="hv-box"
             data-place={place}
             style={{
-              left: share(left - x),
-              top: share(top - y),
-              width: share(right - left),
-              height: share(bottom - top),
+              ...zoomed(app.state, left, top, right - left, bottom - top),
               opacity: isOn ? 1 : 0.3 + (0.7 * score) / most,
               zIndex: boxes.length - place,
             }}
@@ -343,7 +339,8 @@ export function Boxes({ app }: { app: App }) {
       {boxes.slice(0, 5).map(({ points, point_targets, label, score }, place) =>
         points.map(([right, down], number) => {
           const target = point_targets[number];
-          const style = { left: share(right - x), top: share(down - y) };
+          const { left, top } = zoomed(app.state, right, down);
+          const style = { left, top };
           if (!target) return <i key={number} class="hv-point" style={style} />;
           return (
             <button

@@ -83,17 +83,18 @@ class PageSource {
     return this.get(`picture-${place[0]}-${place[2]}`, made) as Picture | null;
   }
 
-  /** A map of the output; the same object each time. */
+  /** A map of the output. */
   answer(which: number, channel: number | null) {
-    const arrays = this.get("answer", (found) => found.arrays);
-    if (!arrays) return null;
-    const name = `${which} ${channel ?? "all"}`;
-    const kinds = ["values", "classes", "pixels"];
-    const found = kinds.map((kind) => [kind, arrays[`${name} ${kind}`]]).filter(([, map]) => map);
-    const made = (this.known.get(`answer ${name}`) as Found | undefined) ??
-      (found.length ? Object.fromEntries(found) : { none: "left out of this page to save space" });
-    this.known.set(`answer ${name}`, made);
-    return made;
+    const found = this.get("answer", ({ arrays }) => {
+      const made: Record<string, Found> = {};
+      for (const [name, array] of Object.entries(arrays)) {
+        const [output, map, kind] = name.split(" ");
+        const key = `${output} ${map}`;
+        made[key] = { ...made[key], [kind]: array };
+      }
+      return made;
+    });
+    return found && (found[`${which} ${channel ?? "all"}`] ?? LEFT_OUT);
   }
 
   /** The page has the heatmaps of this class already; nothing is to be asked. */
@@ -127,6 +128,7 @@ class PageSource {
   }
 }
 
+const LEFT_OUT: Found = { none: "left out of this page to save space" };
 const NO_HEAT = { values: null, shape: [], none: "no heatmap of this layer is in the page" };
 
 /** Put the app into the still picture's place. */

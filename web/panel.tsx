@@ -198,19 +198,18 @@ function Outline({ panel, part, ...attributes }: {
   class: string;
 }) {
   if (!part || panel.isEmpty) return <i {...attributes} hidden />; // nothing has a place in words
-  const { k, x, y } = panel.state.values.zoom;
-  const share = (value: number) => `${100 * k * value}%`;
-  return (
-    <i
-      {...attributes}
-      style={{
-        left: share(part.u - part.wide / 2 - x),
-        top: share(part.v - part.high / 2 - y),
-        width: share(part.wide),
-        height: share(part.high),
-      }}
-    />
+  const { u, v, wide, high } = part;
+  const style = zoomed(panel.state, u - wide / 2, v - high / 2, wide, high);
+  return <i {...attributes} style={style} />;
+}
+
+/** Where a part of the pictures is, as they are zoomed. */
+export function zoomed({ values }: State, left: number, top: number, wide = 0, high = 0) {
+  const { k, x, y } = values.zoom;
+  const [from, down, width, height] = [left - x, top - y, wide, high].map((share) =>
+    `${100 * k * share}%`
   );
+  return { left: from, top: down, width, height };
 }
 
 /** Draw a picture as it is. */

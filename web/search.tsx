@@ -91,13 +91,9 @@ export function Search(props: Props) {
         value={text}
         onInput={(event) => {
           setText(event.currentTarget.value);
-          setOpen(true);
-          setPlace(0);
+          show(0);
         }}
-        onFocus={() => {
-          setOpen(true);
-          setPlace(0);
-        }}
+        onFocus={() => show(0)}
         onBlur={() => {
           setOpen(false);
           props.onBlur?.();
