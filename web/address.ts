@@ -101,9 +101,12 @@ export function keepAddress(app: App, first: Settings) {
   app.source.link = location.protocol !== "about:";
   let timer = 0;
   let own = location.hash;
+  const opened = app.facts.target.written;
   const write = () => {
     timer = 0;
-    const now = hashOf(app.state.settings, first, targetIn(app), app.facts);
+    const { chosen, written } = app.facts.target;
+    const target = chosen && written !== opened ? written : null;
+    const now = hashOf(app.state.settings, first, target, app.facts);
     if (now === own) return;
     own = now;
     try {
@@ -126,11 +129,6 @@ export function keepAddress(app: App, first: Settings) {
   addEventListener("pagehide", () => {
     if (timer) write();
   });
-}
-
-/** The target that was chosen here. */
-function targetIn({ source, at }: App) {
-  return source.goal?.written ?? at.targetClass;
 }
 
 export function goToTarget(app: App, target: number | string) {

@@ -234,7 +234,6 @@ export class App {
     const box = boxesOf(this.source)[number];
     if (box) return this.toWritten(box.target, minus);
     if (minus && this.source.write) return this.toWritten(String(number), true);
-    this.state.set({ targetClass: number });
     return this.source.target(number);
   }
 
@@ -493,7 +492,8 @@ export class App {
     this.one(map, data, "maps", sure(own[channel]), palette, [...key, channel]);
     this.bars.map = { whole: sure(range[channel]), chosen: ends, palette };
     mosaic.show({ data, ranking, position, ranges: own, palette, key: [...key, ranking.key] });
-    slope.label = facts.target.name === "nothing" ? "gradient" : `gradient of ${facts.target.name}`;
+    const of = this.source.gradientsOf ?? facts.target.name;
+    slope.label = of === "nothing" ? "gradient" : `gradient of ${of}`;
     slope.alt = `${slope.label}: ${words}`;
     this.bars.slope = null;
     const none = data.graded ? "" : noGradient(facts);
@@ -561,14 +561,11 @@ export class App {
   /** What has to be known about the view. */
   notesOn(data: Layer) {
     const { facts, at } = this;
-    const { opened, target } = facts;
-    const isOther = !this.source.live && at.targetClass !== null &&
-      at.targetClass !== target.number;
+    const { opened } = facts;
     const isOpened = opened?.layer === at.layer && opened.channel === at.channel;
     return [
       this.heatmaps.note,
       this.heatmaps.sizes,
-      isOther && `Gradients in this page are of ${target.name}.`,
       facts.transform?.doubt,
       data.header.no_picture,
       data.header.parts &&

@@ -11,7 +11,6 @@ import { Popup, Slider, Toggle } from "./controls.tsx";
 import { DrawersView } from "./drawers.tsx";
 import { EditsView } from "./edits.tsx";
 import { ChannelRow, Finder, LayerWords, nameOf, ShownAfter } from "./heading.tsx";
-import { targetOf } from "./heatmaps.ts";
 import { MosaicView } from "./mosaic.tsx";
 import { MapView } from "./mapView.tsx";
 import { barsOf, Boxes, boxesOf, OutputView } from "./output.tsx";
@@ -233,7 +232,7 @@ const HINTS: Array<[string, string]> = [
 
 /** The predictions, and other ways to choose a target. */
 function Answers({ app }: { app: App }) {
-  const { facts, source, at } = app;
+  const { facts, source } = app;
   const { classes, predictions } = facts;
   const { count, names } = classes;
   const items = useMemo(
@@ -249,13 +248,13 @@ function Answers({ app }: { app: App }) {
   const bars = barsOf(boxes);
   const wanted = Number(source.asking ?? NaN);
   const target = Number.isNaN(wanted)
-    ? targetOf(source, at)
+    ? facts.target
     : { number: wanted, name: className(classes, wanted) };
   const box = bars.find(({ number }) => boxes[number].target === facts.target.written);
   const [shown, aim, words] = bars.length
     ? [
       bars,
-      box ?? targetOf(source, at),
+      box ?? facts.target,
       source.write ? "its score as the target" : "making it the target needs the notebook",
     ]
     : [predictions, target, source.live ? "show its gradient and heatmaps" : "show its Grad-CAM"];

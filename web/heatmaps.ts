@@ -67,10 +67,8 @@ export class Heatmaps {
     const { methods, product } = source.facts;
     // Where in the picture a part of it lies is unknown.
     const apart = data.header.parts && [...methods, product].includes(at.heatmap);
-    const label = `of ${targetOf(source, at)?.name}`;
-    const words = `heatmap ${methodName(source.facts, at.heatmap)} ${label}, layer ${
-      at.layer || "(model)"
-    }`;
+    const label = `${methodName(source.facts, at.heatmap)} of ${source.facts.target.name}`;
+    const words = `heatmap ${label}, layer ${at.layer || "(model)"}`;
     // The last one of the same layer, target and picture stands, faint, until that of a new run is there.
     const own = [words, at.sample, picture];
     input.isStale = !found && own.every((part, n) => part === this.standing[n]);
@@ -159,12 +157,6 @@ export class Heatmaps {
       alpha: at.alpha,
     };
   }
-}
-
-/** The class that is asked for: a kernel's facts are of it, a page may have another one chosen. */
-export function targetOf({ facts, live }: Source, at: Values) {
-  if (live || at.targetClass === null) return facts.target;
-  return facts.predictions.find((each) => each.number === at.targetClass) ?? facts.target;
 }
 
 /** Why there is no gradient. */

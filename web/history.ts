@@ -8,7 +8,6 @@ interface Moment {
   channel: number;
   /** How the channel is chosen instead, if the layer was not loaded yet. */
   awaited: Awaited | null;
-  targetClass: number | null;
   target: TargetFacts;
   edits: number[];
 }
@@ -29,12 +28,11 @@ export class History {
   ) {}
 
   get now(): Moment {
-    const { at: { layer, channel, targetClass }, awaited, facts } = this.app;
+    const { at: { layer, channel }, awaited, facts } = this.app;
     return {
       layer,
       channel,
       awaited,
-      targetClass,
       target: facts.target,
       edits: facts.edits.map(({ key }) => key),
     };
@@ -91,10 +89,9 @@ export class History {
   }
 
   same(one: Moment, other: Moment) {
-    const key = ({ layer, channel, targetClass, target, edits }: Moment) => {
+    const key = ({ layer, channel, target, edits }: Moment) => {
       const { chosen, written, name } = target;
-      const own = this.app.source.live ? chosen && (written ?? name) : targetClass;
-      return JSON.stringify([layer, channel, own, edits]);
+      return JSON.stringify([layer, channel, chosen && (written ?? name), edits]);
     };
     return key(one) === key(other);
   }
@@ -120,7 +117,7 @@ export class History {
     const moment = this.moments[to];
     if (!moment) return;
     this.at = to;
-    const { layer, channel, awaited, targetClass, target, edits } = moment;
+    const { layer, channel, awaited, target, edits } = moment;
     const { source, facts } = app;
     // While a request is under way, its result is not shown yet.
     const { busy } = source;
@@ -132,7 +129,7 @@ export class History {
     if (busy || !isSameTarget) source.retarget?.(target);
     this.requested = source.requested ?? 0;
     this.going = true;
-    app.goTo({ layer, channel, targetClass });
+    app.goTo({ layer, channel });
     app.awaited = awaited;
     app.schedule();
   }

@@ -86,8 +86,8 @@ export class Lesson {
   go(place: number) {
     this.place = Math.min(Math.max(place, 0), this.course.steps.length - 1);
     const { step } = this;
-    this.app.source.restart?.(); // a network: no edits, and the page's picture
-    this.app.goTo({ targetClass: null, ...step.state });
+    this.app.source.restart?.(); // the page's target and picture, no edits
+    this.app.goTo(step.state);
     this.app.state.fit();
     const before = step.kind === "view" ? "" : this.answers[this.place]?.given;
     this.set({ written: String(before ?? ""), given: undefined, message: "" });

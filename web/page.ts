@@ -8,7 +8,7 @@ import { pictureOf } from "./pictures.ts";
 import { answered } from "./walk.ts";
 import type { Block } from "./blocks.ts";
 import type { Arrays, Header } from "./layer.ts";
-import type { PictureHeader } from "./messages.d.ts";
+import type { PictureHeader, TargetFacts } from "./messages.d.ts";
 import type { Found } from "./output.tsx";
 import type {
   At,
@@ -29,7 +29,14 @@ class PageSource {
   pending: Set<string> = new Set();
   link = false;
 
+  first: Facts;
+
   constructor(public facts: Facts) {
+    this.first = facts;
+  }
+
+  tell() {
+    for (const listener of this.listeners) listener();
   }
 
   /** A block that is unpacked, or null: then it will be. */
@@ -38,7 +45,7 @@ class PageSource {
       this.pending.add(id);
       block<Header>(id).then((found) => {
         this.known.set(id, found && make(found));
-        for (const tell of this.listeners) tell();
+        this.tell();
       });
     }
     return (this.known.get(id) ?? null) as Made | null;
@@ -56,11 +63,12 @@ class PageSource {
     return this.facts.layers.findIndex((each) => each.name === name);
   }
 
-  heat({ layer, heatmap, targetClass = null }: HeatAt) {
+  heat({ layer, heatmap }: HeatAt) {
     const heats = this.get("heatmaps", (found) => found);
     if (!heats) return null;
-    const own = targetClass === null || targetClass === this.facts.target.number;
-    const name = `${own ? heatmap : `gradcam ${targetClass}`} ${this.place(layer)}`;
+    const { target } = this.facts;
+    const method = target === this.first.target ? heatmap : `gradcam ${target.number}`;
+    const name = `${method} ${this.place(layer)}`;
     const found = heats.arrays[name];
     const none = this.facts.layers[this.place(layer)]?.gradient === null; // then it is said why
     return found ?? (none ? { values: null, shape: [] } : NO_HEAT);
@@ -97,8 +105,29 @@ class PageSource {
     return found && (found[`${which} ${channel ?? "all"}`] ?? LEFT_OUT);
   }
 
-  /** The page has the heatmaps of this class already; nothing is to be asked. */
-  target() {}
+  /** The page has the heatmaps of this class already, and the gradients of its own target. */
+  target(number: number) {
+    const { target, predictions } = this.first;
+    const found = predictions.find((each) => each.number === number);
+    if (!found || number === target.number) return this.retarget(target);
+    const { name } = found;
+    this.retarget({ name, number, written: String(number), chosen: true });
+  }
+
+  retarget(target: TargetFacts) {
+    const { notes = [], target: { name } } = this.first;
+    const note = target === this.first.target ? [] : [`Gradients in this page are of ${name}.`];
+    this.facts = { ...this.facts, target, notes: [...note, ...notes] };
+    this.tell();
+  }
+
+  restart() {
+    this.retarget(this.first.target);
+  }
+
+  get gradientsOf() {
+    return this.first.target.name;
+  }
 
   edit() {} // there is no network here to change
   ablate() {}

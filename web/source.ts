@@ -149,12 +149,13 @@ export interface Source {
   asking?: string | null;
   sides?: (at: HeatAt) => Sides | null;
   write?: (written: string) => void;
+  /** What the gradients are of, where that is not the target. */
+  gradientsOf?: string;
   /** Back to an earlier target. */
   retarget?: (target: TargetFacts) => void;
   /** Whether a request is on its way; and how many were made. */
   busy?: boolean;
   requested?: number;
-  goal?: { written: string } | null;
   answer?: (which: number, channel: number | null, sample: number) => Found | null;
   flip?: (at: At, channels: number[], told: (part: Flips | null) => void) => void;
   why?: <Asked extends ReasonQuestion>(question: Asked) => Reason<Asked["ask"]> | null;

@@ -9,7 +9,6 @@ export interface Ends {
 /** A place in the pictures, from the top and from the left, as shares of them. */
 export type Place = [number, number];
 export type Values = Settings & {
-  targetClass: number | null;
   zoom: { k: number; x: number; y: number };
   hover: Place | null;
   ends: Ends | null;
@@ -45,7 +44,6 @@ export class State {
   constructor(settings: Settings) {
     this.names = Object.keys(settings);
     this.values = {
-      targetClass: null,
       zoom: FITTED,
       hover: null,
       ends: null,

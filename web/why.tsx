@@ -47,9 +47,7 @@ export class Why {
 
   /** The number of the class whose gradient is shown, if it is one. */
   get target() {
-    const { at, facts } = this.app;
-    const number = at.targetClass ?? facts.target.number;
-    return typeof number === "number" ? number : null;
+    return this.app.facts.target.number;
   }
 
   /** The target as it is typed, where it is a number anywhere in the output. */

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import model_of
-from face import choose, find_layer
+from face import choose, find_layer, open_drawer
 from front_end import PIXELS, as_pixels, wait_for, wait_for_tiles
 from front_end import canvas_pixels as pixels
 from nbconvert import HTMLExporter
@@ -139,6 +139,10 @@ def test_the_demo_page_is_used_by_keyboard_pointer_and_search(shown, explorer, e
     other.click()
     expect(other).to_have_attribute("aria-pressed", "true")
     expect(page.locator(".hv-notes")).to_contain_text("Gradients in this page are of moon")
+    strip = open_drawer(page, "Heatmaps of all layers")
+    expect(strip.locator(".hv-cap")).to_contain_text(f" of {other.locator('b').inner_text()}: ")
+    page.keyboard.press("Control+z")
+    expect(page.locator(".hv-notes")).not_to_contain_text("Gradients in this page")
 
 
 def test_without_scripts_the_still_picture_is_shown(chrome, explorer, explorer_page):

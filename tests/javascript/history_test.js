@@ -15,7 +15,7 @@ const CLASS = (number, chosen = true) => ({
 function app() {
   const asked = [];
   const made = {
-    at: { layer: "a", channel: 0, targetClass: null },
+    at: { layer: "a", channel: 0 },
     awaited: null,
     facts: { target: CLASS(6, false), edits: [] },
     source: {
