@@ -233,7 +233,7 @@ class Canvas(anywidget.AnyWidget):
             finally:
                 self._coming = ()
             return
-        self._reply(m.read_question(message))
+        self.send(*self._replied(m.read_question(message)))
 
     def _answer_coming(self) -> None:
         """Answer the questions that came with the request for this run, in one message."""
@@ -245,9 +245,6 @@ class Canvas(anywidget.AnyWidget):
         if answered:
             messages, arrays = zip(*answered, strict=True)
             self.send({"answers": list(messages)}, list(itertools.chain.from_iterable(arrays)))
-
-    def _reply(self, question: m.Question) -> None:
-        self.send(*self._replied(question))
 
     def _replied(self, question: m.Question) -> tuple[dict[str, Any], list[bytes]]:
         """Return the message that answers a question, and its arrays."""

@@ -49,7 +49,7 @@ from .canvas import Canvas
 from .gallery import Gallery, Given, sample_of, with_sample
 from .lifecycle import close_tree
 from .plain import PlainFace
-from .requests import handle
+from .requests import HANDLERS
 from .results import ViewResults
 from .setting_traits import SettingError
 
@@ -266,7 +266,7 @@ class Explorer(ViewResults):
         def act() -> None:
             if self._other is not None and not isinstance(request, (TargetRequest, BesideRequest)):
                 self._pair_with(None, None)
-            handle(self, request, data)
+            HANDLERS[type(request)](self, request, bytes(data[0]) if data else b"")
 
         self._try(act)
 

@@ -124,8 +124,3 @@ HANDLERS: dict[type[m.Request], Callable[[Explored, Any, bytes], None]] = {
     m.BesideRequest: _beside,
 }
 """The function that does what each kind of request says; the bytes are a mask or a file."""
-
-
-def handle(explorer: Explored, request: m.Request, data: Sequence[Any]) -> None:
-    """Carry out a request."""
-    HANDLERS[type(request)](explorer, request, bytes(data[0]) if data else b"")
