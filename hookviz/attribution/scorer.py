@@ -16,6 +16,7 @@ from ..run.target import (
     Target,
     named_target,
     needed_logits,
+    one_number,
     probabilities,
     sample_scores,
 )
@@ -74,7 +75,8 @@ class Scorer:
         """Return the scores ``(B,)`` of a run; of a function as target one number, ``(1,)``."""
         output = self.run(pictures, samples)
         if callable(self.target):
-            return _one_number(self.target(output)).to(self.pictures.device)[None]
+            number = at_least_float32(one_number(self.target, output))
+            return number.to(self.pictures.device)[None]
         logits = needed_logits(output, self.target)
         values = probabilities(logits) if self._as_probability else at_least_float32(logits)
         targets = [self._targets[sample] for sample in samples.tolist()]
@@ -100,11 +102,3 @@ class Scorer:
         targets = self.target if isinstance(self.target, list) else [self.target] * count
         tops = logits.argmax(1).tolist()
         return [top if each is None else each for each, top in zip(targets, tops, strict=True)]
-
-
-def _one_number(value: Any) -> Tensor:
-    try:
-        return at_least_float32(torch.as_tensor(value)).reshape(())
-    except (RuntimeError, TypeError, ValueError):
-        shape = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
-        raise ValueError(f"target= returned {shape}, not one number: sum or index it.") from None

@@ -12,9 +12,10 @@ from functools import lru_cache
 
 import matplotlib
 import numpy as np
-import torch
 from matplotlib.colors import Colormap, LinearSegmentedColormap
 from torch import Tensor
+
+from ..hooking.tensors import as_real
 
 SHOWN_SIDE = 640
 """Longer or wider pictures and maps are averaged down for display, see `shown_size`; heatmaps,
@@ -54,12 +55,7 @@ def averaged(maps: np.ndarray, factor: int) -> np.ndarray:
 
 def to_numpy(tensor: Tensor) -> np.ndarray:
     """Convert a tensor to float32, from any device; doubles and integers to float64."""
-    tensor = tensor.detach()
-    tensor = tensor.dequantize() if tensor.is_quantized else tensor
-    if tensor.is_complex():
-        tensor = tensor.abs()
-    exact = tensor.dtype in (torch.float64, torch.int32, torch.int64)
-    return tensor.to("cpu", torch.float64 if exact else torch.float32).numpy()
+    return as_real(tensor).cpu().numpy()
 
 
 def all_finite(values: np.ndarray) -> bool:

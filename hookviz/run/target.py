@@ -271,14 +271,22 @@ def sample_scores(logits: Tensor, target: Target, class_names: Sequence[str] = (
     return logits[:, first] - logits[:, others].mean(1) if others else logits[:, first]
 
 
-def _called(target: Callable[[Any], Tensor], output: Any) -> Tensor:
+def one_number(target: Callable[[Any], Tensor], output: Any) -> Tensor:
+    """Call a function as target; raise ``ValueError`` unless it returns one number."""
     score = target(output)
-    written = isinstance(target, Output)
-    if not isinstance(score, Tensor) or score.numel() != 1:
-        if written:
-            raise ValueError(f"{target} is {described(score)}, not one number: index or sum it.")
-        shape = f"shape {tuple(score.shape)}" if isinstance(score, Tensor) else repr(score)
-        raise ValueError(f"target= returned {shape}, not one number: sum or index it.")
+    try:
+        return torch.as_tensor(score).reshape(())
+    except (RuntimeError, TypeError, ValueError):
+        if isinstance(target, Output):
+            what = f"{target} is {described(score)}"
+        else:
+            shape = f"shape {tuple(score.shape)}" if isinstance(score, Tensor) else repr(score)
+            what = f"target= returned {shape}"
+        raise ValueError(f"{what}, not one number: sum or index it.") from None
+
+
+def _called(target: Callable[[Any], Tensor], output: Any) -> Tensor:
+    score, written = one_number(target, output), isinstance(target, Output)
     if not score.requires_grad:
         if written:
             raise ValueError(

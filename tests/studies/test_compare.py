@@ -482,7 +482,11 @@ def test_similarity_reports_what_it_leaves_out():
 @pytest.mark.parametrize(
     ("inputs", "error", "message"),
     [
-        (torch.randn(8, 3, 9, 9), ValueError, r"returns 2 rows for a batch of 3: .* such as \[x\]"),
+        (
+            list(torch.randn(8, 3, 9, 9)),
+            ValueError,
+            r"returns 2 rows for a batch of 3: .* such as \[x\]",
+        ),
         ([[]], ValueError, "an empty batch"),
         (5, TypeError, "of type int has no batches"),
     ],
@@ -503,5 +507,5 @@ def test_similarity_of_frames_takes_each_as_a_sample():
             return self.conv(x.flatten(0, 1)).unflatten(0, x.shape[:2]).mean((1, 3, 4))
 
     model = Video()
-    found = hookviz.similarity(model, model, [torch.randn(2, 3, 3, 5, 5)])
+    found = hookviz.similarity(model, model, torch.randn(2, 3, 3, 5, 5))  # a single batch
     assert found.samples == 6 and found.matrix.item() == pytest.approx(1)

@@ -144,14 +144,13 @@ class Survey(Tabular, Mapping[Key, LayerSurvey]):
                 f"These surveys cannot be added: both contain input {common[0]}{more}; add each "
                 "part once, made with shard=(0, n) to (n - 1, n)."
             )
-        both = {
-            call: _sum(self.layers.get(call), other.layers.get(call))
-            for call in sorted({*self.layers, *other.layers})
-        }
+        both = dict(self.layers)
+        for call, layer in other.layers.items():
+            both[call] = both[call] + layer if call in both else layer
         rules = self.fields.items()
         return replace(
             self,
-            layers=both,
+            layers=dict(sorted(both.items())),
             covered=self.covered | other.covered,
             unread=dict(sorted((self.unread | other.unread).items())),
             left_out=self.left_out | other.left_out,
@@ -367,13 +366,6 @@ class Survey(Tabular, Mapping[Key, LayerSurvey]):
 
     def _as_table(self) -> tuple[Row, Sequence[Row], Sequence[str]]:
         return HEADER, [layer_row(layer) for layer in self.values()], SPARE
-
-
-def _sum(one: LayerStatistics | None, other: LayerStatistics | None) -> LayerStatistics:
-    """Return the sum of a layer's statistics in two surveys; it may have run in only one."""
-    if one is not None and other is not None:
-        return one + other
-    return one if one is not None else other  # type: ignore[return-value]
 
 
 FORMATS = {FORMAT: lambda about, arrays: Survey(**unpack(about, arrays))}

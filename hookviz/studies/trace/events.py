@@ -22,7 +22,7 @@ from ...hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_back
 from ...hooking.handles import HookManager
 from ...hooking.records import Statistics, statistics
 from ...hooking.select import PACKED, type_name
-from ...hooking.tensors import tensors, tensors_in, version_of
+from ...hooking.tensors import as_real, tensors, tensors_in, version_of
 from ...run.errors import first_sentence
 from ...tables import call_name, html_table, number, paragraph, plain, text_table
 
@@ -138,11 +138,9 @@ def sample_of(tensor: Tensor) -> np.ndarray | None:
     >>> sample_of(torch.zeros(1, 1000)).shape
     (1, 500)
     """
-    values = tensor.detach()
-    values = values.dequantize() if values.is_quantized else values.to_dense()
+    values = as_real(tensor)
     if not values.numel():
         return None
-    values = values.abs() if values.is_complex() else values
     values = values[(0,) * (values.ndim - 2)] if values.ndim > 1 else values.reshape(1, -1)
     if tensor.ndim == 2:
         values = values[:1]
@@ -218,19 +216,15 @@ RECEIVED = {
 }
 """Kind of hook -> what is shown of that which it received."""
 
-SIDES = {
-    "forward": ("forward", "#2f7de1"),
-    "backward": ("backward", "#d97000"),
-    "unfired": ("did not fire", "#8a8f98"),
-}
-"""When a hook is called: its words and colour."""
+SIDES = {"forward": "#2f7de1", "backward": "#d97000", "did not fire": "#8a8f98"}
+"""When a hook is called, and the colour of that."""
 
 _TENSORS = 6  # whose shapes are shown
 
 
 def side(event: Event) -> str:
     """Return the one of `SIDES` that an event belongs to."""
-    return "unfired" if not event.fired else "backward" if event.backward else "forward"
+    return "did not fire" if not event.fired else "backward" if event.backward else "forward"
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,7 +342,7 @@ class EventRecorder(HookManager):
         self._reruns: Reruns[Event] = Reruns()
         self._depths: dict[tuple[nn.Module, int], int] = {}
         self._running: ModuleCallStack[int] = ModuleCallStack()
-        self._under_way: list[tuple[Any, int]] = []  # grad_output, and place in `_fired`
+        self._under_way: dict[int, tuple[Any, int]] = {}  # grad_output, and place in `_fired`
         self._same_call: dict[int, int] = {}  # full_backward -> its full_backward_pre
 
     def _begin(self) -> None:
@@ -409,16 +403,13 @@ class EventRecorder(HookManager):
     # A full backward hook is not told which call it belongs to: -1, until `events` finds out.
 
     def _full_backward_pre(self, module: nn.Module, grad_output: Any) -> None:
-        self._under_way.append((grad_output, len(self._fired)))
+        self._under_way[id(grad_output)] = grad_output, len(self._fired)
         self._write(module, self._event(module, "full_backward_pre", grad_output), -1)
 
     def _full_backward(self, module: nn.Module, grad_input: Any, grad_output: Any) -> None:
-        # The very tuple that the other hook got.
-        for index, (given, pre) in enumerate(self._under_way):
-            if given is grad_output:
-                self._same_call[len(self._fired)] = pre
-                del self._under_way[index]
-                break
+        # The other hook got the very same tuple.
+        if begun := self._under_way.pop(id(grad_output), None):
+            self._same_call[len(self._fired)] = begun[1]
         note = "" if tensors(grad_input) else _NO_INPUT_GRADIENT
         self._write(module, self._event(module, "full_backward", grad_input, note=note), -1)
 

@@ -139,8 +139,8 @@ def trace_figure(trace: Sequence[Event]) -> Figure:
     """All events in their order, each taller for a deeper module."""
     figure = Figure(figsize=(10, 2.6), layout="constrained")
     axes = figure.subplots()
-    for kind, (name, colour) in SIDES.items():
-        chosen = [event for event in trace if side(event) == kind]
+    for name, colour in SIDES.items():
+        chosen = [event for event in trace if side(event) == name]
         if chosen:
             at, high = zip(*((event.index, event.depth + 1) for event in chosen), strict=True)
             wide = min(max(500 / len(trace), 0.5), 8)
