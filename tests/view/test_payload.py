@@ -115,7 +115,7 @@ def test_the_most_exact_encoding_that_fits_the_budget_is_chosen():
         assert size_of(streams) == sum(p.stream(level).size for p in random_parts()) <= room
         chosen.append(level)
         codings = [coding for stream in streams.values() for coding in stream.codings]
-        maps = [coding["shape"] for coding in codings if coding["name"] in ("maps", "gradients")]
+        maps = [coding.shape for coding in codings if coding.name in ("maps", "gradients")]
         kept.append(sum(map(math.prod, maps)))
     assert chosen[:3] == [EXACT, HALF, HALF]
     assert {each.kind for each in chosen[3:]} == {"reduced"}
