@@ -13,7 +13,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -89,8 +89,7 @@ class HookManager(Block):
         self.thread = threading.get_ident()
         modules = [target for target, _, _ in self._hooks if isinstance(target, nn.Module)]
         self.exit_stack.enter_context(open_block(modules))
-        self.exit_stack.enter_context(force_eager())
-        self.exit_stack.enter_context(WithoutFastPath())
+        self.exit_stack.enter_context(EveryModuleRuns())
         self.exit_stack.callback(self._remove_hooks)
         for hook in self._hooks:
             self.add(*hook)
@@ -162,57 +161,40 @@ def _prepend(hooks: OrderedDict) -> None:
         hooks.move_to_end(key, last=False)
 
 
-# Code compiled by torch.compile skips hooks.
+class EveryModuleRuns:
+    """A block within which torch calls every module, so that its hooks run; blocks may overlap.
 
-
-def force_eager() -> AbstractContextManager[Any]:
-    """Return a block within which code compiled by torch.compile runs eagerly.
-
-    Blocks may overlap in any order: the first switches, the last one switches back.
-    """
-    # Importing the compiler takes a second; until it is imported, nothing is compiled.
-    return _Eager() if "torch._dynamo" in sys.modules else nullcontext()
-
-
-class WithoutFastPath:
-    """A block within which every layer of a transformer runs by itself; blocks may overlap.
-
-    Torch's fast path computes an encoder layer as one operation, without calling the modules
-    inside; if tokens are masked, on nested tensors, which have no sizes.
+    Code compiled by torch.compile, which skips hooks, runs eagerly. Torch's fast path is off: it
+    computes an encoder layer as one operation, without calling the modules inside; if tokens are
+    masked, on nested tensors, which have no sizes. The first block switches both, the last one
+    switches back.
     """
 
-    blocks, enabled = 0, True
+    blocks, eager = 0, False
+    switches = ExitStack()
 
     def __enter__(self) -> None:
-        if not WithoutFastPath.blocks:
-            WithoutFastPath.enabled = torch.backends.mha.get_fastpath_enabled()
-            torch.backends.mha.set_fastpath_enabled(False)
-        WithoutFastPath.blocks += 1
+        shared = EveryModuleRuns
+        if not shared.blocks:
+            fast_path = torch.backends.mha
+            shared.switches.callback(
+                fast_path.set_fastpath_enabled, fast_path.get_fastpath_enabled()
+            )
+            fast_path.set_fastpath_enabled(False)
+        # Importing the compiler takes a second; until it is imported, nothing is compiled.
+        if not shared.eager and "torch._dynamo" in sys.modules:
+            stances = hasattr(torch.compiler, "set_stance")
+            shared.switches.enter_context(
+                torch.compiler.set_stance("force_eager") if stances else _without_callback()
+            )
+            shared.eager = True
+        shared.blocks += 1
 
     def __exit__(self, *error: object) -> None:
-        WithoutFastPath.blocks -= 1
-        if not WithoutFastPath.blocks:
-            torch.backends.mha.set_fastpath_enabled(WithoutFastPath.enabled)
-
-
-class _Eager:
-    blocks = 0
-    stance: AbstractContextManager[Any] = nullcontext()
-
-    def __enter__(self) -> None:
-        if not _Eager.blocks:
-            if hasattr(torch.compiler, "set_stance"):  # works from here on, without __enter__
-                _Eager.stance = torch.compiler.set_stance("force_eager")
-            else:
-                _Eager.stance = _without_callback()
-                _Eager.stance.__enter__()
-        _Eager.blocks += 1
-
-    def __exit__(self, *error: object) -> None:
-        _Eager.blocks -= 1
-        if not _Eager.blocks:
-            _Eager.stance.__exit__(None, None, None)
-            _Eager.stance = nullcontext()
+        EveryModuleRuns.blocks -= 1
+        if not EveryModuleRuns.blocks:
+            EveryModuleRuns.eager = False
+            EveryModuleRuns.switches.close()
 
 
 @contextmanager

@@ -146,6 +146,7 @@ class PatchGrid:
 
     def __init__(self) -> None:
         self._sizes: list[tuple[int, ...]] = []  # of convolutions and poolings, the latest first
+        self._cuts: nn.Module | None = None  # the convolution that cuts the picture into patches
         self._picture: tuple[int, ...] | None = None  # of the input, without convolutions
         self._sequences = False  # True if each output (N, T, C) of the network is one of tokens
 
@@ -160,21 +161,15 @@ class PatchGrid:
             tokens = any(isinstance(module, _TOKEN_LAYERS) for module in modules)
             self._sequences = tokens and not channels_second
             return [(model, "forward_pre", self._note_picture)]
-        hooks: list[Hook] = [
+        strided: Any = (m for m in windows if isinstance(getattr(m, "stride", None), tuple))
+        first = next(strided, None)
+        if first is not None and first.kernel_size == first.stride and max(first.stride) > 1:
+            self._cuts = first
+        return [
             (module, "forward", partial(self._note_size, count))
             for module, count in windows.items()
-            if count > 1
+            if count > 1 or module is self._cuts
         ]
-        for module in windows:
-            kernel, stride = getattr(module, "kernel_size", None), getattr(module, "stride", None)
-            if isinstance(kernel, tuple) and isinstance(stride, tuple):
-                patching = kernel == stride and max(stride) > 1
-                return [*hooks, (module, "forward", self._note_patches)] if patching else hooks
-        return hooks
-
-    def _note_patches(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if isinstance(output, Tensor):
-            self.grid = tuple(output.shape[2:])
 
     def _note_size(
         self, dimensions: int, module: nn.Module, args: Any, kwargs: Any, output: Any
@@ -182,6 +177,8 @@ class PatchGrid:
         if isinstance(output, Tensor):
             size = tuple(output.shape[-dimensions:])
             self._sizes = [size, *(other for other in self._sizes if other != size)]
+            if module is self._cuts:
+                self.grid = size
 
     def _note_picture(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         pictures = (t for t in tensors(args, kwargs) if t.ndim == 4 and t.is_floating_point())

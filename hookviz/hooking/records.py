@@ -365,18 +365,15 @@ class FeatureCache(Tabular, Mapping[str, LayerRecord]):
             )
         return rows
 
-    def _rows(self) -> list[tuple[str, ...]]:
-        """Return the texts of the table's cells, one row per layer."""
-        every = zip(self._ran.values(), self._facts(), strict=True)
-        return [_table_row(row, record.calls[-1].outputs) for record, row in every]
-
     def _title(self) -> str:
         facts = [counted(len(self), "layer"), megabytes(self.nbytes)]
         facts += [f"{len(self.not_called)} never ran"] if self.not_called else []
         return f"FeatureCache: {', '.join(facts)}{'; ' * bool(self.unseen)}{self.unseen}"
 
     def _as_table(self) -> tuple[Row, Sequence[Row], Sequence[str]]:
-        return _COLUMNS, self._rows(), _SPARE_COLUMNS
+        every = zip(self._ran.values(), self._facts(), strict=True)
+        rows = [_table_row(row, record.calls[-1].outputs) for record, row in every]
+        return _COLUMNS, rows, _SPARE_COLUMNS
 
 
 class TensorStore:

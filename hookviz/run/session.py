@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..hooking.capture import Capture
 from ..hooking.changes import EditError
 from ..hooking.edit import LayerEdit, merged
-from ..hooking.handles import WithoutFastPath, force_eager
+from ..hooking.handles import EveryModuleRuns
 from ..hooking.interrupts import Block
 from ..hooking.records import FeatureCache, TensorStore
 from ..hooking.select import Layers, all_modules, check_model, unwrapped
@@ -318,9 +318,8 @@ class Session:
             modules = all_modules(self.model)
             yield open_run(modules)
             yield preserved_state(self.model, keep_mode=keep_mode)
-            yield force_eager()
+            yield EveryModuleRuns()
             yield torch.set_grad_enabled(grad)  # in effect from here on
-            yield WithoutFastPath()
             if any(map(_has_no_backward, modules)):
                 yield torch.backends.cudnn.flags(enabled=False)
             yield from edits

@@ -206,17 +206,9 @@ drawn = given(
 )
 
 
-@settings(NETWORKS, max_examples=40)
-@drawn
-def test_random_networks_are_captured_exactly(**network):
-    check(**network)
-
-
-@pytest.mark.heavy
-@settings(NETWORKS, max_examples=150)
-@drawn
-def test_many_random_networks_are_captured_exactly(**network):
-    check(**network)
+@pytest.mark.parametrize("count", [40, pytest.param(150, marks=pytest.mark.heavy)])
+def test_random_networks_are_captured_exactly(count):
+    settings(NETWORKS, max_examples=count)(drawn(check))()
 
 
 def check(net, training, frozen, batch, asks, seed):
