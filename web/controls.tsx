@@ -120,19 +120,18 @@ export function Popup({ words, label, title = label, kind, hidden, children, ...
   const close = () => setOpen(false);
   useLayoutEffect(() => {
     if (!open || !root.current || !sheet.current) return undefined;
-    const elsewhere = (event: Event) => event.composedPath().includes(root.current!) || close();
-    addEventListener("pointerdown", elsewhere, true);
-    addEventListener("focusin", elsewhere, true);
+    const ended = new AbortController();
+    for (const move of ["pointerdown", "focusin"]) {
+      const elsewhere = (event: Event) => event.composedPath().includes(root.current!) || close();
+      addEventListener(move, elsewhere, { capture: true, signal: ended.signal });
+    }
     const app = root.current.closest(".hookviz-app") ?? document.body;
     const { style } = sheet.current;
     style.translate = "";
     const [own, whole] = [sheet.current.getBoundingClientRect(), app.getBoundingClientRect()];
     const beyond = Math.max(own.right - whole.right + EDGE, 0);
     style.translate = `${Math.max(-beyond, whole.left + EDGE - own.left)}px`;
-    return () => {
-      removeEventListener("pointerdown", elsewhere, true);
-      removeEventListener("focusin", elsewhere, true);
-    };
+    return () => ended.abort();
   }, [open]);
   return (
     <span

@@ -53,8 +53,9 @@ export class NetworkMap {
   /** The focus goes along. */
   toggleByKey() {
     if (!this.app.source.map) return;
-    this.app.parts.drawers.toggle("map");
-    this.focusNext = "now";
+    const { drawers } = this.app.parts;
+    drawers.toggle("map");
+    this.focusNext = drawers.open ? "now" : "";
   }
 
   toggled(open: boolean) {
@@ -91,8 +92,10 @@ export class NetworkMap {
     this.hasMoved = false;
     const key = this.focusNext;
     this.focusNext = "";
-    if (key === "now") this.focus(this.elements[this.now]);
-    else if (key) {
+    if (key === "now") {
+      // Unless another click or key came before the map.
+      if (this.app.parts.drawers.fresh) this.focus(this.elements[this.now]);
+    } else if (key) {
       const isIn = (unit: Unit) => unit.key === key || under(unit, key);
       this.focus(this.elements[this.boxes.findIndex(isIn)]);
     }

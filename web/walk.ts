@@ -52,7 +52,7 @@ function answer(
   const fits = (answer: HeldAnswers["header"]["answers"][number]) =>
     question.output === undefined
       ? answer.layer === question.layer && answer.channel === question.channel &&
-        same(answer.position, position)
+        String(answer.position) === String(position)
       : answer.output === question.output;
   const number = answers.findIndex(fits);
   if (number < 0) {
@@ -71,8 +71,4 @@ function positionOf({ position, place }: ReasonQuestion & { ask: "why" }, size: 
   if (!place) return position ?? [];
   const fractions = place.slice(-size.length);
   return size.map((all, axis) => Math.min(Math.floor(fractions[axis] * all), all - 1));
-}
-
-function same(one: number[], other: number[]) {
-  return one.length === other.length && one.every((each, axis) => each === other[axis]);
 }
