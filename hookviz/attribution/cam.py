@@ -339,6 +339,9 @@ def method_name(method: str) -> str:
 # class token, the first of all tokens; without one, it is the mean over the patches.
 
 
+NO_ATTENTION_GRADIENT = "No gradient reaches any attention: give a target that depends on it."
+
+
 def rollout(maps: Attention) -> Tensor:
     """Attention rollout: how much of each patch has flowed to the class token, for any class.
 
@@ -349,13 +352,9 @@ def rollout(maps: Attention) -> Tensor:
     -----
     Popular code also sets small weights to zero (``discard_ratio``); the paper does not.
     """
-    flow: Tensor | None = None
-    for weights in _square(maps).values():
-        mixed = weights.mean(1)
-        mixed = (mixed + torch.eye(mixed.shape[-1]).to(mixed)) / 2
-        flow = mixed if flow is None else mixed @ flow
-    assert flow is not None
-    return _read(maps, flow)
+    means = [weights.mean(1) for weights in _square(maps).values()]
+    mixed = [(mean + torch.eye(mean.shape[-1]).to(mean)) / 2 for mean in means]
+    return _read(maps, functools.reduce(lambda flow, layer: layer @ flow, mixed))
 
 
 def gradient_attention(maps: Attention) -> Tensor:
@@ -366,16 +365,17 @@ def gradient_attention(maps: Attention) -> Tensor:
     Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder Transformers",
     equations 5 and 6, for self-attention.
     """
-    relevance: Tensor | None = None
-    for name, weights in _square(maps).items():
-        if name not in maps.gradients:
-            continue  # the score does not depend on it
-        passed = (maps.gradients[name] * weights).relu().mean(1)
-        if relevance is None:
-            relevance = torch.eye(passed.shape[-1]).to(passed).expand_as(passed)
-        relevance = relevance + passed @ relevance
-    if relevance is None:
-        raise ValueError("No gradient reaches any attention: give a target that depends on it.")
+    square = _square(maps)
+    passed = [
+        (gradient * square[name]).relu().mean(1)
+        for name, gradient in maps.gradients.items()  # not of layers without an effect on the score
+        if name in square
+    ]
+    if not passed:
+        raise ValueError(NO_ATTENTION_GRADIENT)
+    relevance = torch.eye(passed[0].shape[-1]).to(passed[0]).expand_as(passed[0])
+    for each in passed:
+        relevance = relevance + each @ relevance
     return _read(maps, relevance)
 
 
@@ -396,7 +396,7 @@ def legrad(maps: Attention) -> Tensor:
     gradients = maps.layer_gradients
     found = [gradients[name].relu().mean((1, 2)) for name in square if name in gradients]
     if not found:
-        raise ValueError("No gradient reaches any attention: give a target that depends on it.")
+        raise ValueError(NO_ATTENTION_GRADIENT)
     return _on_patches(maps, torch.stack(found).mean(0))
 
 

@@ -26,7 +26,7 @@ from ...run.errors import first_sentence, innermost_call
 from ...run.inputs import Transform
 from ...run.session import PassResult, Session
 from ...run.target import Target
-from ...tables import for_terminal, megabytes, number
+from ...tables import counted, for_terminal, megabytes, number
 from ..showing import widget
 from .events import (
     BACKWARD,
@@ -357,10 +357,9 @@ class Trace(Sequence[Event]):
             f"and {back} in the backward"
         ]
         if unfired := len(self) - len(fired):
-            facts.append(f"{unfired} hook{'s' * (unfired != 1)} did not fire: the notes say why")
+            facts.append(f"{counted(unfired, 'hook')} did not fire: the notes say why")
         if self.not_called:
-            modules = "module" + "s" * (len(self.not_called) != 1)
-            facts.append(f"{len(self.not_called)} {modules} did not run")
+            facts.append(f"{counted(len(self.not_called), 'module')} did not run")
         if not self.scored:
             facts.append("no class scores, so no backward: give target=hookviz.output[…]")
         return "; ".join(facts)
