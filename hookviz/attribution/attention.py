@@ -16,7 +16,7 @@ from ..hooking.arguments import is_index, is_position
 from ..hooking.edit import LayerEdit
 from ..hooking.maps import MAX_PREFIX_TOKENS
 from ..hooking.records import CapturedTensor
-from ..hooking.select import Layers, close_names, select_layers
+from ..hooking.select import Layers, close_names, first_names, select_layers
 from ..hooking.tensors import map_tensors
 from ..run.inputs import Transform
 from ..run.recorder import OperationRecorder
@@ -154,7 +154,7 @@ class AttentionRecorder(OperationRecorder):
 
     def __init__(self, model: nn.Module, *, gradients: bool, **options: Any) -> None:
         self.listener = AttentionListener(model, gradients=gradients, **options)
-        super().__init__(self.listener, model=model, backward=False)
+        super().__init__(self.listener, names=first_names(model), backward=False)
 
     def _leave(self, *error: Any) -> None:
         super()._leave(*error)

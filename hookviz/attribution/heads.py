@@ -17,7 +17,7 @@ from ..hooking.changes import Change, Channels, Where, check_change, select_chan
 from ..hooking.edit import LayerEdit, edit
 from ..hooking.handles import HookManager
 from ..hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
-from ..hooking.select import Layers, is_convolution, module_names, select_layers, unwrapped
+from ..hooking.select import Layers, first_names, is_convolution, select_layers, unwrapped
 from ..run.session import Addition, Session
 from ..run.target import Target
 from .attention import (
@@ -166,7 +166,7 @@ def with_attention(model: nn.Module, layers: Layers) -> Layers:
     if layers is not None or not isinstance(model, nn.Module):
         return layers
     core, _ = unwrapped(model)
-    names = {module: known[0] for module, known in module_names(core).items()}
+    names = first_names(core)
     attending = [names[module] for module in _attending(names) if names[module]]
     if not attending:
         return None
@@ -271,7 +271,7 @@ class AttentionLayers(AttentionRecorder):
         """Return the cache with the attention in the order in which all ran."""
         model, listener = self._session.model, self.listener
         records: dict[str, AttentionRecord] = {}
-        names = {known[0] for known in module_names(model).values()}
+        names = set(first_names(model).values())
         places: list[tuple[float, LayerRecord]] = [*enumerate(cache.values())]
         for attended in listener.found:
             if attended.captured is None:

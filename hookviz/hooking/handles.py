@@ -92,10 +92,9 @@ class HookManager(Block):
         self.exit_stack.enter_context(EveryModuleRuns())
         self.exit_stack.callback(self._remove_hooks)
         for hook in self._hooks:
-            self.add(*hook)
+            self._register(*hook)
 
-    @defer_interrupts  # a hook without its handle could never be removed
-    def add(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
+    def _register(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
         """Set one more hook; it is removed with the others."""
         if kind in OTHER_KINDS:
             register = getattr(target, f"register_{OTHER_KINDS[kind]}")
@@ -107,6 +106,8 @@ class HookManager(Block):
             if hook.first:
                 _prepend(target._forward_hooks)
         self._handles.append(handle)
+
+    add = defer_interrupts(_register)  # a hook without its handle could never be removed
 
     def _remove_hooks(self) -> None:
         while self._handles:

@@ -241,6 +241,11 @@ def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
     return names
 
 
+def first_names(model: nn.Module) -> dict[nn.Module, str]:
+    """Return all modules of ``model`` with their first names, without wrappers."""
+    return {module: aliases[0] for module, aliases in module_names(model).items()}
+
+
 def close_names(name: str, names: Iterable[str]) -> str:
     """Return the end of an error message: similar names, in either case, or the first few.
 
@@ -290,7 +295,7 @@ def unseen_layers(model: nn.Module) -> str:
     >>> unseen_layers(nn.Sequential(nn.Conv2d(1, 1, 1), Own()))
     "1 layer like a convolution is not among them: layers=['1']"
     """
-    names = {m: aliases[0] for m, aliases in module_names(model).items() if _is_convolution_like(m)}
+    names = {m: name for m, name in first_names(model).items() if _is_convolution_like(m)}
     if not names:
         return ""
     kinds = {type(module) for module in names}

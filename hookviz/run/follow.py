@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..hooking.functions import standing_in
 from ..hooking.interrupts import Block
+from ..hooking.select import first_names
 from ..hooking.storage import StorageMap
 from .operations import Kind
 from .recorder import Listener, Operation, OperationRecorder
@@ -53,27 +54,36 @@ class Follower(Listener, Generic[M]):
 
     def after(self, operation: Operation) -> None:
         """Pass marks on."""
+        self.mark_results(operation)
+
+    def mark_results(self, operation: Operation) -> M | None:
+        """Mark the results of an operation; return the mark of the first, None for a view."""
         if operation.kind is Kind.VIEW:
-            return
+            return None
         marked, mutates = self.marks.get, operation.mutates
         reads = [(t, mark) for t in operation.values_read if (mark := marked(t)) is not None]
         if not reads and not mutates:
-            return
-        for tensor in operation.written if mutates else operation.outputs:
-            if not (mutates or tensor.numel()):
-                continue
-            old = marked(tensor)
-            if old is not None and not mutates:  # an undeclared view, as unsafe_view makes one
-                continue
-            mark = self.mark_of_result(operation, tensor, reads) if reads else None
-            if mark is old:
-                continue
-            if mutates and not fills_its_memory(tensor):
-                mark = self.mark_of_mixture(operation, old, mark)
-            if mark is not None:
-                self.marks[tensor] = mark
-            elif old is not None:
-                self.marks.pop(tensor)
+            return None
+        results = operation.results if mutates else operation.outputs
+        marks = [self._mark(operation, tensor, reads) for tensor in results]
+        return marks[0] if marks else None
+
+    def _mark(self, operation: Operation, made: Tensor, reads: list[tuple[Tensor, M]]) -> M | None:
+        """Set and return the mark of one result."""
+        old, mutates = self.marks.get(made), operation.mutates
+        # Memory that is marked before it is made is an undeclared view, as unsafe_view makes one.
+        if not mutates and (old is not None or not made.numel()):
+            return old
+        mark = self.mark_of_result(operation, made, reads) if reads else None
+        if mark is old:
+            return old
+        if mutates and not fills_its_memory(made):
+            mark = self.mark_of_mixture(operation, old, mark)
+        if mark is not None:
+            self.marks[made] = mark
+        elif old is not None:
+            self.marks.pop(made)
+        return mark
 
 
 def fills_its_memory(tensor: Tensor) -> bool:
@@ -122,7 +132,7 @@ def follow(session: Session, make: Callable[[], F]) -> F:
 
     def observe() -> OperationRecorder:
         listeners.append(make())
-        return OperationRecorder(listeners[-1], model=session.model, backward=False)
+        return OperationRecorder(listeners[-1], names=first_names(session.model), backward=False)
 
     with suppress(StopForward):
         session.forward(observe, grad=False)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, compress
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -24,7 +24,6 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from ..hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from ..hooking.handles import Hook, HookManager
 from ..hooking.interrupts import always_defer, defer_interrupts, raise_if_stopped
-from ..hooking.select import module_names
 from ..hooking.tensors import central_value, tensors
 from ..hooking.transforms import refuse_transforms
 from .errors import no_grad_line, running_module, users_line
@@ -178,6 +177,14 @@ class Operation:
         return [self.output] if isinstance(self.output, Tensor) else tensors(self.output)
 
     @property
+    def results(self) -> list[Tensor]:
+        """The tensors that it returned, and those that it overwrote; to be read once it has run.
+
+        ``rrelu_with_noise`` returns a new tensor and overwrites the one that holds the noise.
+        """
+        return [*{id(tensor): tensor for tensor in [*self.outputs, *self.written]}.values()]
+
+    @property
     def is_view(self) -> bool:
         """True if its result shares an input's memory, as with ``view`` and ``detach``."""
         return self.function.is_view
@@ -292,9 +299,9 @@ class OperationRecorder(HookManager):
     ----------
     *listeners : Listener
         Called in this order.
-    model : torch.nn.Module, optional
-        The calls of its modules that a listener needs are reported too, and each operation has the
-        innermost of them in which it ran.
+    names : mapping of torch.nn.Module to str
+        The modules of a model, itself first, and their names. The calls of those that a listener
+        needs are reported too, and each operation has the innermost of them in which it ran.
     backward : bool
         True if a backward may follow, in which checkpointing runs modules again.
     follows : frozenset of str
@@ -302,17 +309,17 @@ class OperationRecorder(HookManager):
 
     Attributes
     ----------
-    names : dict of torch.nn.Module to str
     error : BaseException or None
         The exception that ended the block.
 
     Examples
     --------
+    >>> from hookviz.hooking.select import first_names
     >>> class Names(Listener):
     ...     def after(self, operation):
     ...         print(operation.call.layer, operation.name)
     >>> model, x = nn.Sequential(nn.Conv2d(1, 1, 3), nn.ReLU()), torch.ones(1, 1, 5, 5)
-    >>> with torch.no_grad(), OperationRecorder(Names(), model=model):
+    >>> with torch.no_grad(), OperationRecorder(Names(), names=first_names(model)):
     ...     _ = model(x)
     0 convolution
     1 relu
@@ -323,12 +330,11 @@ class OperationRecorder(HookManager):
     def __init__(
         self,
         *listeners: Listener,
-        model: nn.Module | None = None,
+        names: Mapping[nn.Module, str] = MappingProxyType({}),
         backward: bool = True,
         follows: frozenset[str] = frozenset(),
     ) -> None:
-        names = module_names(model) if model is not None else {}
-        self.names = {module: aliases[0] for module, aliases in names.items()}
+        self.names = names
         self.error: BaseException | None = None
         self._listeners, self._backward = listeners, backward
         self._running: ModuleCallStack[tuple[ModuleCall, bool]] = ModuleCallStack()

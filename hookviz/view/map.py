@@ -10,8 +10,8 @@ from torch import nn
 
 from ..draw.colours import averaged, colour_ranges, to_levels
 from ..hooking.interrupts import allow_interrupts
-from ..hooking.select import module_names
-from ..studies.graph.graph import Graph, chosen_layers, graph_of, graph_payload
+from ..hooking.select import first_names, module_names
+from ..studies.graph.graph import Graph, graph_of, graph_payload, layers_with_weights
 from .maps import for_layer, layer_of, layers_of
 from .view import View, cached
 
@@ -25,11 +25,12 @@ def graph_in(view: View) -> Graph:
 
     Its layers are those of `hookviz.graph` and the captured ones that hold no other modules.
     """
-    chosen, captured = chosen_layers(view.session.model, None), _captured(view)
+    names = first_names(view.session.model)
+    chosen, captured = layers_with_weights(names), _captured(view)
     cut = view.memo.get("cut", None)
     if cut is not None and captured.keys() <= chosen.keys():
         return cut.graph
-    return allow_interrupts(graph_of, view.session, chosen | captured)
+    return allow_interrupts(graph_of, view.session, names, chosen | captured)
 
 
 def _captured(view: View) -> dict[nn.Module, str]:

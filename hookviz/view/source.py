@@ -6,7 +6,7 @@ import numpy as np
 from torch import nn
 
 from ..draw.overlay import picture_of
-from ..hooking.select import module_names
+from ..hooking.select import first_names
 from ..run.inputs import ModelInput
 from ..run.origins import (
     UNKNOWN,
@@ -41,7 +41,7 @@ def _single_picture(view: View) -> PictureSource | None:
 def _origins(view: View) -> dict[nn.Module, list[RowSources]]:
     """Return the origins of each layer's calls; they are the same with and without edits."""
     session = view.session.edited(())
-    names = {module: aliases[0] for module, aliases in module_names(session.model).items()}
+    names = first_names(session.model)
     shown = {record.module: names[record.module] for record in view.cache.values()}
     try:
         found = call_origins(session, shown.values())

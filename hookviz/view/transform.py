@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..hooking.handles import HookManager
-from ..hooking.select import module_names
+from ..hooking.select import first_names
 from ..run.session import Session
 from ..studies.diagnosis.checks.input_scale import distance_to, is_off_scale
 
@@ -50,8 +50,8 @@ def transform_words_of(session: Session) -> TransformWords | None:
 def _doubt(session: Session) -> str:
     """Return what the first BatchNorm says against a guess."""
     norms: dict[nn.Module, str] = {
-        module: names[0]
-        for module, names in module_names(session.model).items()
+        module: name
+        for module, name in first_names(session.model).items()
         if isinstance(module, _BatchNorm) and module.running_mean is not None
     }
     first: list[tuple[_BatchNorm, tuple[float, float]]] = []

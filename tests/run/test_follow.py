@@ -55,6 +55,7 @@ def written(a, b, index):
         (lambda a, b: written(a, b, slice(0, 1)), "ab"),
         (lambda a, b: written(a, b, slice(None)), "b"),
         (lambda a, b: torch.linspace(a[0, 0], 3, 4), "a"),
+        (lambda a, b: F.rrelu(a), "a"),  # also writes into a tensor of noise
         (lambda a, b: b.resolve_conj().contiguous(), "b"),
     ],
 )
@@ -121,6 +122,7 @@ def overwritten(y):
         (lambda y: F.prelu(y, slopes), {ACTIVATED}),  # torch runs it as prelu_kernel
         (F.logsigmoid, {ACTIVATED}),
         (F.softshrink, {ACTIVATED}),
+        (F.rrelu, {ACTIVATED}),
         (lambda y: y * y.sigmoid(), {ACTIVATED}),
         (lambda y: y.mul_(y.sigmoid()), {ACTIVATED}),
         (lambda y: norm(y.double().float()).relu_(), {NORMALIZED, ACTIVATED}),

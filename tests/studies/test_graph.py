@@ -270,6 +270,11 @@ def test_sources_of_a_call_and_errors_of_wrong_names():
         graph.after("e")
 
 
+def test_views_are_left_out_of_the_operations_after_a_layer():
+    net = Net(lambda net, x: net.b(net.a(x).unsqueeze_(0).squeeze(0).relu()))
+    assert hookviz.graph(net, torch.randn(1, 4, 5, 5)).after("a") == ["relu"]
+
+
 def test_graph_records_and_page_of_a_resnet():
     model = torchvision.models.resnet18().eval()
     x = torch.randn(1, 3, 32, 32)

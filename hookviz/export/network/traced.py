@@ -22,7 +22,7 @@ from ...hooking.functions import standing_in
 from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import Block, uninterrupted
 from ...hooking.maps import as_maps, channel_dimension
-from ...hooking.select import module_names
+from ...hooking.select import first_names
 from ...hooking.tensors import map_tensors, tensors
 from ...run.output import Output
 from ...run.session import Session
@@ -147,7 +147,7 @@ def trace_network(
     """
     given = _one_tensor(session, sample)
     core = session.model
-    modules = {known[0]: module for module, known in module_names(core).items()}
+    modules = {name: module for module, name in first_names(core).items()}
     widths: dict[str, int] = {}
     starts: dict[str, int] = {}
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.interrupts import allow_interrupts, defer_interrupts
+from ...hooking.select import first_names
 from ...hooking.transforms import TransformError
 from ...run.recorder import ModuleCall, OperationRecorder
 from ...run.session import Session
@@ -53,8 +54,9 @@ class Examination(OperationLog):
         *,
         thorough: bool,
     ) -> None:
-        self.recorder = OperationRecorder(self, model=model)
-        super().__init__(RunRecord(model, self.recorder.names, checks), thorough=thorough)
+        names = first_names(model)
+        self.recorder = OperationRecorder(self, names=names)
+        super().__init__(RunRecord(model, names, checks), thorough=thorough)
         self._start = begin
         self._calls: dict[ModuleCall, LayerCall] = {}
         self._skips = False

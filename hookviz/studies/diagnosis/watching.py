@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.handles import HookManager
-from ...hooking.select import module_names
+from ...hooking.select import first_names
 from ...hooking.tensors import on_cpu, tensors
 from ...hooking.transforms import TRANSFORMS, hiding_transform, is_wrapped
 from ...run.errors import caller, no_grad_line
@@ -83,7 +83,7 @@ class StepWatch(HookManager):
         optimizers: Sequence[Any] = (),
     ) -> None:
         self.core, self._optimizers = core, optimizers
-        names = {module: known[0] for module, known in module_names(model).items()}
+        names = first_names(model)
         self.run = RunRecord(model, names, checks, watched=True)
         self.log = LossLog(self.run)
         self.outside = OperationRecorder(self.log, backward=False, follows=TRANSFORMS)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ...hooking.arguments import is_index
 from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import Block
-from ...hooking.select import all_modules, module_names, type_name
+from ...hooking.select import all_modules, first_names, type_name
 from ...hooking.storage import StorageMap, share_memory
 from ...hooking.tensors import map_tensors, tensors, version_of
 from ...hooking.transforms import TransformError
@@ -30,7 +30,7 @@ from ...run.errors import first_line
 from ...run.recorder import ModuleCall, Operation, OperationRecorder
 from ...run.session import Session
 from ...tables import megabytes
-from .graph import chosen_layers, graph_from
+from .graph import graph_from, layers_with_weights
 from .kernels import computed_tensor
 from .listener import INPUT, GraphListener, Place
 from .onward import OnwardListener
@@ -296,14 +296,15 @@ class CutRun:
         self, session: Session, only: nn.Module | None = None, hooks: Sequence[Hook] = ()
     ) -> None:
         self._session, self._hooks = session, hooks
-        self._layers = chosen_layers(session.model, None)
+        self._names = first_names(session.model)
+        self._layers = layers_with_weights(self._names)
         self._modules = all_modules(session.model)
         self._look_at_mode()
         self.problem = ""
         self._origins: dict[Any, Origins] = {}
         self._paths: dict[Tensor, Path] = {}  # to the inputs of layers
         if only is not None:
-            self._layers.setdefault(only, module_names(session.model)[only][0])
+            self._layers.setdefault(only, self._names[only])
             self._run([only], cut=False)
             return
         try:
@@ -328,7 +329,7 @@ class CutRun:
         def observe() -> Block:
             listener = _CutListener(self._layers, kept, edited, cut=cut)
             runs.append((listener, OnwardListener(self._layers, kept, listener.keep)))
-            recorder = OperationRecorder(*runs[-1], model=model, backward=False)
+            recorder = OperationRecorder(*runs[-1], names=self._names, backward=False)
             hooks = *self._hooks, *listener.hooks(recorder, model)
             return Block([HookManager(hooks), recorder])
 

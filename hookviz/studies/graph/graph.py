@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -15,11 +15,10 @@ from ...hooking.select import (
     PACKED,
     Layers,
     close_names,
+    first_names,
     is_convolution,
-    module_names,
     refuse_scripted,
     select_layers,
-    type_name,
 )
 from ...hooking.transforms import TransformError, refuse_transforms
 from ...run.errors import first_line
@@ -93,18 +92,22 @@ def graph(
     ([('input', 0)], ['relu'])
     """
     session = Session.of(model, inputs, weights=weights, transform=transform, finite=False)
-    chosen = chosen_layers(model, layers)
-    refuse_scripted(chosen)
-    return graph_of(session, chosen)
+    names = first_names(session.model)
+    if layers is None:
+        chosen = layers_with_weights(names)
+        refuse_scripted(chosen)
+    else:
+        chosen = {module: known[0] for module, known in select_layers(model, layers).items()}
+    return graph_of(session, names, chosen)
 
 
-def graph_of(session: Session, chosen: dict[nn.Module, str]) -> Graph:
-    """Run a session's forward, with its edits, and return the graph of these layers."""
+def graph_of(session: Session, names: dict[nn.Module, str], chosen: dict[nn.Module, str]) -> Graph:
+    """Run a session's forward, with its edits, and return the graph of the chosen layers."""
     listeners: list[GraphListener] = []
 
     def observe() -> Block:
         listeners.append(GraphListener(chosen))
-        recorder = OperationRecorder(listeners[-1], model=session.model, backward=False)
+        recorder = OperationRecorder(listeners[-1], names=names, backward=False)
         return Block([HookManager(own_memory(chosen, recorder)), recorder])
 
     error = None
@@ -145,24 +148,18 @@ def graph_from(
     return Graph(session.name, nodes, edges, unused, first_line(error) if error else "")
 
 
-def chosen_layers(model: nn.Module, layers: Layers) -> dict[nn.Module, str]:
-    """Return the layers that are nodes, and their names."""
-    if layers is not None:
-        return {module: names[0] for module, names in select_layers(model, layers).items()}
-    modules = module_names(model).items()
-    return {module: names[0] for module, names in modules if _has_matrix(module)}
+def layers_with_weights(names: Mapping[nn.Module, str]) -> dict[nn.Module, str]:
+    """Return those modules that hold a matrix or kernels, and their names."""
+    return {module: name for module, name in names.items() if _has_matrix(module)}
 
 
 def _has_matrix(module: nn.Module) -> bool:
     if is_convolution(module) or isinstance(module, nn.Linear):
         return True  # parametrized ones, too
-    if not PACKED.isdisjoint(module._modules.keys()):
-        return True
-    inner = module._modules.values()
-    if isinstance(module, nn.LayerNorm) or any(each is not None for each in inner):
-        return False
-    own = module._parameters.values()
-    return type_name(module) == "Linear" or any(each is not None and each.ndim > 1 for each in own)
+    if inner := [name for name, each in module._modules.items() if each is not None]:
+        return not PACKED.isdisjoint(inner)
+    own = [] if isinstance(module, nn.LayerNorm) else module._parameters.values()
+    return any(each is not None and each.ndim > 1 for each in own)
 
 
 class Graph(Tabular):

@@ -146,12 +146,8 @@ class GraphListener(Follower[int]):
 
     def after(self, operation: Operation) -> None:
         """Follow an operation, and note it on the way of the layers whose output it takes."""
-        super().after(operation)
-        made = operation.outputs
-        if not made or operation.is_view or not self._on_the_way:
-            return
-        node = self.marks.get(made[0])  # all results are of one node
-        if node is not None:
+        node = self.mark_results(operation)  # all results are of one node
+        if node is not None and self._on_the_way:
             for source in self._sources[node] & self._on_the_way:
                 self.nodes[source].after.append(operation.name)  # type: ignore[union-attr]
 

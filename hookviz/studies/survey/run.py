@@ -20,7 +20,7 @@ from ...hooking.arguments import whole_number
 from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import defer_interrupts
 from ...hooking.maps import PatchGrid, as_maps
-from ...hooking.select import Layers, select_layers, type_name, unwrapped
+from ...hooking.select import Layers, first_names, select_layers, type_name, unwrapped
 from ...hooking.tensors import at_least_float32, map_tensors, tensors
 from ...hooking.transforms import TransformError
 from ...run.inputs import ModelInput, Transform, as_the_model_takes, moved, where_inputs_go
@@ -321,7 +321,7 @@ class SurveyHooks(HookManager):
         """Run the model, and leave out the layers whose rows are the inputs in another order."""
         pictures = picture_tensors(inputs)
         origins = InputListener(self.session, self._found.fingerprint.layers, pictures)
-        recorder = OperationRecorder(origins, model=self.session.model, backward=False)
+        recorder = OperationRecorder(origins, names=first_names(self.session.model), backward=False)
         self._silent = recorder.silent
         try:
             with recorder:
