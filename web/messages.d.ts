@@ -547,17 +547,17 @@ export interface Choices {
 
 export interface Overview {
   layers: LayerFacts[];
+  summary: string[];
   verdict: HealthSummary;
+  classes: ClassFacts;
 }
 
 export interface Facts {
   model: string;
-  summary: string[];
   target: TargetFacts;
   sides: [string, string] | null;
   answer: OutputFacts | null;
   predictions: Prediction[];
-  classes: ClassFacts;
   scored: boolean;
   palettes: Record<string, string>;
   choices: Choices;

@@ -88,8 +88,6 @@ class KernelSource {
   /** The one that was used last is last. */
   known: Map<string, unknown> = new Map();
   pending: Set<string> = new Set();
-  /** Answers about a run whose facts are on their way. */
-  early: Array<[AnyReply, DataView[]]> = [];
   parts: Map<string, (part: WorkPart | null) => void> = new Map(); // of work that is done in parts
   asked = 0;
   shownAnswer = { key: "", found: null as Found | null }; // the output's map, as it was last
@@ -140,7 +138,6 @@ class KernelSource {
     for (const store of [this.known, this.pending]) {
       for (const key of [...store.keys()]) if (!key.startsWith(`${run} `)) store.delete(key);
     }
-    for (const [said, buffers] of this.early.splice(0)) this.arrive(said, buffers);
     // Draw without waiting for a frame, but after the settings that came in the same message.
     queueMicrotask(() => this.tell(true));
   }
@@ -213,15 +210,13 @@ class KernelSource {
   arrive(said: AnyReply, buffers: DataView[]) {
     this.pending.delete(said.key);
     this.found();
-    if (Number.parseInt(said.key) > this.facts.run) {
-      this.early.push([said, buffers]);
-      return;
-    }
     if (said.lost) {
       this.take({ ...said, none: "interrupted" }, {});
       return this.tell();
     }
-    if (!said.key.startsWith(`${this.facts.run} `)) return this.take(said, null);
+    const { run } = this.model.get("facts");
+    const own = Number.parseInt(said.key);
+    if (own < run) return this.take(said, null);
     const arrays: Record<string, Numbers> = {};
     (said.arrays ?? []).forEach((coding, place) => {
       const { buffer, byteOffset, byteLength } = buffers[place];
@@ -230,7 +225,7 @@ class KernelSource {
     if (this.parts.has(said.key)) return this.take(said, arrays);
     this.known.set(said.key, this.made(said, arrays));
     this.forget();
-    this.tell();
+    if (own === run) this.tell(); // else the facts of its run are on their way
   }
 
   made(said: AnyReply, arrays: Record<string, Numbers>) {

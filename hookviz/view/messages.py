@@ -694,22 +694,25 @@ class Choices(Message):
 
 
 class Overview(Message):
-    """The layers of a run, and the summary of its health."""
+    """The facts of a run that the first pictures do not need, and that take time.
+
+    The layers, the title line, the summary of its health, and the classes to choose from.
+    """
 
     layers: list[LayerFacts]
+    summary: list[str]
     verdict: HealthSummary
+    classes: ClassFacts
 
 
 class Facts(Message):
     """The other facts of a run that are the same for all layers."""
 
     model: str
-    summary: list[str]
     target: TargetFacts
     sides: tuple[str, str] | None
     answer: OutputFacts | None
     predictions: list[Prediction]
-    classes: ClassFacts
     scored: bool
     palettes: dict[str, str]
     choices: Choices

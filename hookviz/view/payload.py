@@ -70,28 +70,36 @@ NUMBERS = ("min", "max", "mean", "zeros", "norm", "nans", "infs")
 
 def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
     """Return the overview and all other facts of a run, as JSON values."""
-    return overview_payload(view) | facts_payload(view, classes=classes)
+    return overview_payload(view, classes=classes) | facts_payload(view)
 
 
-def overview_payload(view: View) -> dict[str, Any]:
-    """Return the layers of a run and the summary of its health, as JSON values."""
-    return m.as_json(m.Overview(layers=layer_list(view), verdict=verdict_of(view)))
-
-
-def facts_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
-    """Return the other facts of a run that are the same for all layers, as JSON values.
+def overview_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
+    """Return the facts of a run that take time, as JSON values.
 
     Parameters
     ----------
     classes : bool
         True if the names of all classes come along, to choose from.
     """
-    run, names = view.run, view.session.class_names
-    logits = run.logits
+    logits, names = view.run.logits, view.session.class_names
     count = 0 if logits is None or not classes else logits.shape[1]
+    overview = m.Overview(
+        layers=layer_list(view),
+        summary=summary(view),
+        verdict=verdict_of(view),
+        classes=m.ClassFacts(
+            count=count,
+            names=class_labels(min(count, len(names)), names),
+            word="class" if has_classes(view) else "output",
+        ),
+    )
+    return m.as_json(overview)
+
+
+def facts_payload(view: View) -> dict[str, Any]:
+    """Return the other facts of a run that are the same for all layers, as JSON values."""
     facts = m.Facts(
         model=view.session.name,
-        summary=summary(view),
         target=m.TargetFacts(
             name=target_name_of(view),
             number=target_number(view),
@@ -101,12 +109,7 @@ def facts_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         sides=side_names(view),
         answer=answer_facts(output_of(view), input_sample(view)),
         predictions=predictions_of(view),
-        classes=m.ClassFacts(
-            count=count,
-            names=class_labels(min(count, len(names)), names),
-            word="class" if has_classes(view) else "output",
-        ),
-        scored=run.scored,
+        scored=view.run.scored,
         palettes={name: palette_text(name) for name in palette_names(view)},
         choices=m.Choices(**choices(view)),
         run_names=list(run_names_of(view)),

@@ -206,6 +206,7 @@ def test_the_browser_gets_answers_before_the_facts_of_a_new_run(explorer):
     # The overview examines every tensor: it comes when all is drawn and the brush is free.
     assert sent == [("facts", 3), ("seen", 3), ("overview", 3)]
     assert browser.canvas.facts["run"] == run + 1
+    assert not {"summary", "classes"} & browser.canvas.facts.keys()  # nor these
     assert browser.canvas.overview == overview_payload(explorer.displayed())
     assert [answer["key"] for answer in browser.answers] == [
         f"{run + 1} {question['key']}" for question in questions
