@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import PurePath
 from typing import Any
@@ -38,6 +38,15 @@ class Given:
     transform: Transform | None = None
 
 
+@dataclass(eq=False)
+class _Entry:
+    """One of the inputs, and thumbnails of its samples once it has been explored."""
+
+    given: Any
+    name: str
+    urls: list[str] = field(default_factory=list)
+
+
 class Gallery:
     """An explorer's inputs, in the order in which they were given; the browser names them by key.
 
@@ -46,10 +55,9 @@ class Gallery:
 
     def __init__(self) -> None:
         self._count = 0
-        self._given: dict[int, tuple[Any, str]] = {}  # by key: what was given, and its name
-        self._urls: dict[int, list[str]] = {}  # by key: thumbnails of its samples
+        self._entries: dict[int, _Entry] = {}
         self._parts: list[bytes] = []
-        self._replaced: int | None = None  # goes once it is no longer explored
+        self._replaced = -1  # the key that goes once its input is no longer explored
 
     def received(
         self, name: str, part: int, parts: int, data: bytes, again: bool = False
@@ -64,47 +72,42 @@ class Gallery:
             return None
         whole, self._parts = FileBytes(b"".join(self._parts)), []
         whole.name = name
-        latest = next(reversed(self._given), None)
-        if again and latest is not None and self._given[latest][1] == name:
+        latest = next(reversed(self._entries), None)
+        if again and latest is not None and self._entries[latest].name == name:
             self._replaced = latest
         self._add(whole, name)
         return whole
 
     def given(self, key: int) -> Any:
         """Return what was given."""
-        return self._given[key][0]
+        return self._entries[key].given
 
     def thumbnails(self, given: Any, inputs: ModelInput) -> list[Thumbnail]:
         """Return thumbnails of each sample of each input."""
-        now = next((key for key, (each, _) in self._given.items() if each is given), None)
+        entries = self._entries
+        now = next((key for key, entry in entries.items() if entry.given is given), None)
         if now is None:
             is_file = isinstance(given, (str, PathLike, list, tuple))
             now = self._add(given, inputs.name if is_file else f"picture {self._count + 1}")
-        if self._replaced is not None and self._replaced != now:
-            self._drop(self._replaced)
-        if now not in self._urls:
-            self._urls[now] = list(_thumbnails(inputs))
-        for key in list(self._given)[1:]:
-            count = sum(map(len, self._urls.values()))
-            if key != now and (len(self._given) > GIVEN or count > THUMBNAILS):
-                self._drop(key)
+        if self._replaced != now:
+            entries.pop(self._replaced, None)
+        entries[now].urls = entries[now].urls or list(_thumbnails(inputs))
+        for key in list(entries)[1:]:
+            count = sum(len(entry.urls) for entry in entries.values())
+            if key != now and (len(entries) > GIVEN or count > THUMBNAILS):
+                del entries[key]
         found = []
-        for key, (each, name) in self._given.items():
-            urls = self._urls.get(key, [])
-            for sample, url in enumerate(urls):
-                label = _sample_name(each, name, sample, len(urls))
+        for key, entry in entries.items():
+            for sample, url in enumerate(entry.urls):
+                label = _sample_name(entry.given, entry.name, sample, len(entry.urls))
                 found.append(Thumbnail(key=key, sample=sample, name=label, now=key == now, url=url))
         return found
 
     def _add(self, given: Any, name: str) -> int:
         key = self._count
         self._count += 1
-        self._given[key] = given, name
+        self._entries[key] = _Entry(given, name)
         return key
-
-    def _drop(self, key: int) -> None:
-        self._given.pop(key, None)
-        self._urls.pop(key, None)
 
 
 def sample_of(given: Any, sample: int) -> Any:
