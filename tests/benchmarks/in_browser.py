@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import nbformat
 from chromium import FLAGS, executable
-from front_end import CANVAS_ON, write_notebook
 from lab import Lab, Notebook
 from PIL import Image
 from playwright.sync_api import sync_playwright
@@ -45,6 +45,7 @@ ipywidgets.interact(show, channel=(0, len(maps) - 1));
 """
 PLAIN = "hookviz.explore(model, image, layer='conv1', face='plain')"
 CANVAS = "hookviz.explore(model, image, layer='conv1')"
+CANVAS_ON = "import os\nos.environ['HOOKVIZ_CANVAS'] = 'on'"
 # A promise of the milliseconds from the next key to the frame in which the element, a picture or a
 # canvas, has changed.
 PRESSED = """(selector) => {
@@ -137,7 +138,13 @@ def jupyter_lab():
 
 def opened(lab, browser, name, cells):
     """Run cells in a new notebook, and return its page."""
-    path = write_notebook(lab.files / f"{name}.ipynb", cells)
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(cell.strip()) for cell in cells],
+        # Without a kernel's name JupyterLab would ask for one.
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+    )
+    path = lab.files / f"{name}.ipynb"
+    nbformat.write(notebook, path)
     return Notebook(lab, browser.new_context(), path, 120).page
 
 
