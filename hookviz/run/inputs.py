@@ -208,11 +208,9 @@ def _from_pictures(
     preprocessing = preprocessing_for(model, weights, transform)
     made, notes = zip(*map(preprocessing.apply, pictures), strict=True)
     batch = joined(made)
-    device, dtype = where_inputs_go(model)
     args, kwargs = ((batch,), {}) if isinstance(batch, Tensor) else ((), batch)
-    args, kwargs = map_tensors((args, kwargs), lambda tensor: _moved(tensor, device, dtype))
     mean, std = preprocessing.normalization or ((), ())
-    return ModelInput(
+    prepared = ModelInput(
         args,
         kwargs,
         name_of(sources[0]) if len(sources) == 1 else f"{len(sources)} pictures",
@@ -223,6 +221,7 @@ def _from_pictures(
         preprocessing=preprocessing,
         pictures=tuple(picture.small() for picture in pictures),
     )
+    return as_the_model_takes(prepared, model)
 
 
 def joined(made: Sequence[Arguments]) -> Arguments:

@@ -315,9 +315,10 @@ class InputListener(Follower[_Mark]):
         for index, tensor in enumerate(given):
             if index in self._pictures:
                 batch, layout = len(self._pictures[index]), None
+                row_bytes = tensor.stride(0) * tensor.element_size()
                 if batch == 1:
                     layout = _ONE_SAMPLE
-                elif (by_row := SampleLayout(batch, _row_bytes(tensor))).axis(tensor) == 0:
+                elif (by_row := SampleLayout(batch, row_bytes)).axis(tensor) == 0:
                     layout = by_row
                 self.marks[tensor] = _Mark(frozenset([index]), layout)
 
@@ -360,10 +361,6 @@ class InputListener(Follower[_Mark]):
         if old is None or new is None:
             return old or new
         return _Mark(old.inputs | new.inputs, new.layout if new.layout == old.layout else None)
-
-
-def _row_bytes(tensor: Tensor) -> int:
-    return tensor.stride(0) * tensor.element_size()
 
 
 _BY_SAMPLE = frozenset((Kind.CONVOLUTION, Kind.POOLING, Kind.RESAMPLING, Kind.NORMALIZATION))

@@ -200,7 +200,7 @@ class _Snapshot:
             for item in tuple.__iter__(value):
                 self.add(item)
         elif kind is set:
-            self._undo.append(partial(_refill_set, value, value.copy()))
+            self._undo += [value.clear, partial(value.update, value.copy())]
         elif isinstance(value, np.ndarray) and value.flags.writeable:
             self._undo.append(partial(np.copyto, value, value.copy()))
         elif isinstance(value, torch.Generator):
@@ -255,8 +255,3 @@ def _refill_sequence(sequence: Any, content: list) -> None:
     if len(sequence) != len(content) or not all(map(is_, sequence, content)):
         sequence.clear()
         sequence.extend(content)
-
-
-def _refill_set(value: set, content: set) -> None:
-    value.clear()
-    value.update(content)
