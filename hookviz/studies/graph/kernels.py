@@ -80,15 +80,11 @@ def layer_weights(
         )
     groups = getattr(module, "groups", 1)
     kernels = by_output(_shown(weight), groups, getattr(module, "transposed", False))
-    if channel is not None and not is_index(channel, len(kernels)):
-        raise ValueError(
-            f"Layer {name!r} has no channel {channel!r}: there are {len(kernels)}, counted from 0."
-        )
     bias = computed_tensor(session, module, "bias")
     bias = None if bias is None else _shown(bias)
     scale, shift = _norm_after(session, module, len(kernels))
     names = session.class_names if isinstance(module, nn.Linear) else []
-    return LayerWeights(
+    found = LayerWeights(
         name,
         type_name(module),
         kernels,
@@ -102,6 +98,9 @@ def layer_weights(
         list(names) if len(names) == len(kernels) else [],
         weight.is_complex(),
     )
+    if channel is not None:
+        found._checked(channel)
+    return found
 
 
 def _shown(values: Tensor) -> Tensor:

@@ -363,52 +363,38 @@ def receptive_field(
             f"receptive_field(model, image, {inputs!r})."
         )
     origin = _Origin(model, weights, transform)
+    chosen = {module: aliases[0] for module, aliases in select_layers(model, layer).items()}
+    session = Session.of(model, inputs, weights=weights, transform=transform)
+    main = session.inputs.main
+    if main is not None and main.ndim == spatial(session, main) + 2:
+        session.inputs = _first_sample(session.inputs)
+    seen, found = seen_by(session, chosen), ReceptiveFields()
+    calls_of = {name: [key for key in seen if key[0] == name] for name in chosen.values()}
     pattern = isinstance(layer, str) and set("*?[") & set(layer)
     if pattern or not isinstance(layer, str | nn.Module):
-        return _fields(origin, select_layers(model, layer), inputs, call)
-    chosen = select_layers(model, [layer])
-    seen = _seen(origin, chosen, inputs)
-    ((_, (name, *_)),) = chosen.items()
-    calls = [key for key in seen if key[0] == name]
+        for name, calls in calls_of.items():
+            if -len(calls) <= call < len(calls) and seen[calls[call]].planes is not None:
+                found[name] = _field(calls[call], seen[calls[call]], origin)
+        return found
+    ((name, calls),) = calls_of.items()
     if not calls:
         raise ValueError(f"Layer {name!r} did not run: it has no field for this input.")
     if not is_index(call, len(calls), from_end=True):
         raise ValueError(
             f"Layer {name!r} ran {counted(len(calls), 'time')}: call={call!r} is out of range."
         )
-    found = seen[calls[call]]
-    if found.planes is None:
-        assert found.doubt is not None
-        raise ValueError(f"Layer {name!r} {found.doubt.why}: it has no positions.")
-    return _field(calls[call], found, origin)
+    footprint = seen[calls[call]]
+    if footprint.planes is None:
+        assert footprint.doubt is not None
+        raise ValueError(f"Layer {name!r} {footprint.doubt.why}: it has no positions.")
+    return _field(calls[call], footprint, origin)
 
 
-Chosen = dict[nn.Module, list[str]]
-
-
-def _fields(origin: _Origin, chosen: Chosen, inputs: Any, call: int) -> ReceptiveFields:
-    seen, found = _seen(origin, chosen, inputs), ReceptiveFields()
-    for name, *_ in chosen.values():
-        calls = [key for key in seen if key[0] == name]
-        if -len(calls) <= call < len(calls) and seen[calls[call]].planes is not None:
-            found[name] = _field(calls[call], seen[calls[call]], origin)
-    return found
-
-
-def _seen(origin: _Origin, chosen: Chosen, inputs: Any) -> dict[Key, LayerFootprint]:
-    model, weights, transform = origin
-    session = Session.of(model, inputs, weights=weights, transform=transform)
-    main = session.inputs.main
-    if main is not None and main.ndim == spatial(session, main) + 2:
-        session.inputs = one_of(session.inputs, 0)
-    return seen_by(session, {module: names[0] for module, names in chosen.items()})
-
-
-def one_of(inputs: ModelInput, sample: int) -> ModelInput:
-    """Return one sample of a batch, if the model has no other input."""
+def _first_sample(inputs: ModelInput) -> ModelInput:
+    """Return the first sample of a batch, if the model has no other input."""
     if len(inputs.args) != 1 or inputs.kwargs or not isinstance(inputs.args[0], Tensor):
         return inputs
-    return replace(inputs, args=(inputs.args[0][sample : sample + 1],))
+    return replace(inputs, args=(inputs.args[0][:1],))
 
 
 def _field(key: Key, seen: LayerFootprint, origin: _Origin) -> ReceptiveField:
@@ -478,8 +464,6 @@ def words(field: ReceptiveField, place: Sequence[int]) -> str:
     """
     if not field.known:
         return f"{field.status}: {field.why}"
-    if field.status == "whole input":
-        return "the whole input"
     box, half = field.box(*place), len(field.input_size)
     if box[0] >= box[half]:
         return "nothing of the input"
@@ -532,9 +516,10 @@ def _ends(begin: Tensor, end: Tensor) -> dict[str, Any] | None:
     for along in range(begin.ndim):
         line = tuple(slice(None) if axis == along else slice(0, 1) for axis in range(begin.ndim))
         if all((each == each[line]).all() for each in (begin, end)):
-            return _lists(begin[line], end[line], along)
-    return _lists(begin, end, None) if begin.numel() <= MOST_PLACES else None
-
-
-def _lists(begin: Tensor, end: Tensor, along: int | None) -> dict[str, Any]:
+            begin, end = begin[line], end[line]
+            break
+    else:
+        along = None
+        if begin.numel() > MOST_PLACES:
+            return None
     return {"along": along, "from": begin.flatten().tolist(), "to": end.flatten().tolist()}
