@@ -252,17 +252,23 @@ def _pass(
     return False
 
 
-_SMALL, _TOGETHER = 1 << 20, 1 << 22
-"""Maps with fewer numbers than ``_SMALL`` wait until there are ``_TOGETHER`` numbers: each call of
-torch costs more than it computes on few of them."""
+_SMALL, _TOGETHER = 1 << 17, 1 << 22
+"""Maps with fewer numbers than ``_SMALL``, and statistics, wait until there are ``_TOGETHER``
+numbers: each call of torch costs more than it computes on few of them."""
 
 
 class _Waiting(NamedTuple):
-    """The small maps of a layer in a batch."""
+    """The small maps of a layer in a batch, or their statistics."""
 
-    maps: Tensor
+    found: Tensor | BatchStatistics
     indices: Tensor
     labels: Tensor
+
+    def fits(self, other: Tensor | BatchStatistics) -> bool:
+        """Return whether both can be joined."""
+        if isinstance(self.found, Tensor) and isinstance(other, Tensor):
+            return self.found.shape[1:] == other.shape[1:]
+        return type(self.found) is type(other) and self.found.shape == other.shape
 
 
 class SurveyHooks(HookManager):
@@ -354,11 +360,8 @@ class SurveyHooks(HookManager):
     def _merge(self, batch: Batch) -> None:
         labels = torch.tensor(batch.labels, dtype=torch.int32, device=self._device)
         for run, found in self._batch.items():
-            if isinstance(found, BatchStatistics):
-                self._add(run, found, self._indices, labels)
-                continue
-            waiting = self._waiting.get(run)
-            if waiting and waiting[-1].maps.shape[1:] != found.shape[1:]:
+            waiting = self._waiting.get(run, [])
+            if waiting and not waiting[-1].fits(found):
                 self._reduce_waiting(run)
             self._waiting.setdefault(run, []).append(_Waiting(found, self._indices, labels))
             self._waiting_numbers += found.numel()
@@ -368,19 +371,18 @@ class SurveyHooks(HookManager):
         self._found.unread.update(batch.unread)
 
     def _reduce_waiting(self, *runs: SurveyedRun) -> None:
-        """Merge the maps of these layers that wait."""
+        """Merge what waits of these layers."""
+        layers, mark = self._found.layers, self._found.fingerprint
         for run in runs:
-            maps, indices, labels = map(torch.cat, zip(*self._waiting.pop(run), strict=True))
-            self._waiting_numbers -= maps.numel()
-            found = reduce_maps(maps, indices, self._found.fingerprint.length)
-            self._add(run, found, indices, labels)
-
-    def _add(
-        self, run: SurveyedRun, found: BatchStatistics, indices: Tensor, labels: Tensor
-    ) -> None:
-        new = LayerStatistics.of(found, indices, labels, self._found.fingerprint.k)
-        layers = self._found.layers
-        layers[run] = layers[run] + new if run in layers else new
+            parts, *others = zip(*self._waiting.pop(run), strict=True)
+            self._waiting_numbers -= sum(part.numel() for part in parts)
+            indices, labels = map(torch.cat, others)
+            if isinstance(parts[0], Tensor):
+                found = reduce_maps(torch.cat(parts), indices, mark.length)
+            else:
+                found = BatchStatistics.joined(parts)
+            new = LayerStatistics.of(found, indices, labels, mark.k)
+            layers[run] = layers[run] + new if run in layers else new
 
     def _after(
         self, order: int, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any

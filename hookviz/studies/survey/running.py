@@ -7,6 +7,7 @@ later layer can overwrite them. These numbers are then merged into those of the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,6 +42,21 @@ class BatchStatistics:
     places: Tensor  #: its index in the flat map, ``(N, C)``
     moments: Moments  #: of each map, ``(N, C)``
     sampled: Tensor  #: a few values of each map, ``(N, C, P)``
+
+    def numel(self) -> int:
+        """Return the number of numbers, about: those of a channel with three sampled values."""
+        return 12 * self.top.numel()
+
+    @staticmethod
+    def joined(parts: Sequence[BatchStatistics]) -> BatchStatistics:
+        """Return the statistics of the inputs of several batches, of maps of one shape."""
+        return BatchStatistics(
+            parts[0].shape,
+            torch.cat([part.top for part in parts]),
+            torch.cat([part.places for part in parts]),
+            Moments(*map(torch.cat, zip(*(part.moments for part in parts), strict=True))),
+            torch.cat([part.sampled for part in parts]),
+        )
 
 
 def reduce_maps(maps: Tensor, indices: Tensor, length: int) -> BatchStatistics:
