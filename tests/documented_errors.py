@@ -195,6 +195,16 @@ def explored_facts(model):
 
 
 @provoked
+def no_such_heatmap():
+    hookviz.heatmap(captured()["0"], "gradcam2")
+
+
+@provoked
+def no_such_attribution():
+    hookviz.attribute(convolutions(), X, 0, method="lrp")
+
+
+@provoked
 def no_such_key_of_the_output():
     hookviz.explore(convolutions(), X, target=hookviz.output["out"][0, 3])
 

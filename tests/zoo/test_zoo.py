@@ -54,14 +54,14 @@ def test_the_check_finds_an_overwritten_activation(monkeypatch):
 
 
 def test_the_check_finds_a_remaining_hook(monkeypatch):
-    add = Capture.add
+    register = Capture._register
 
     def and_leave_one(self, target, kind, function):
-        add(self, target, kind, function)
+        register(self, target, kind, function)
         if kind == "forward":
             target.register_forward_hook(lambda *given: None)
 
-    monkeypatch.setattr(Capture, "add", and_leave_one)
+    monkeypatch.setattr(Capture, "_register", and_leave_one)
     assert "_forward_hooks" in check(CASES["timm/starnet_s050"]).touched[0]
 
 

@@ -7,6 +7,7 @@ import re
 
 import torch
 from matplotlib import pyplot
+from seen import registered
 from untouched import snapshot
 
 import hookviz
@@ -19,7 +20,6 @@ from ..check import (
     differences,
     note_changes,
     note_left,
-    widgets,
 )
 from ..running import score, seed
 
@@ -45,7 +45,7 @@ def trace(case, truths, result):
 def show(case, truths, result):
     """Show a layer of each shape in an explorer, and test figure and code of three of them."""
     model = build(case, result.gain)
-    alive, figures = widgets(), set(pyplot.get_fignums())
+    alive, figures = registered(), set(pyplot.get_fignums())
     seed()
     before = snapshot(model)
     explorer = hookviz.explore(model, case.input())
