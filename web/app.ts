@@ -83,6 +83,7 @@ export class App {
     mosaic: Mosaic;
   };
   history = new History(this);
+  excited = ""; // the channel and layer for which exciting pictures were requested
   ended = new AbortController(); // with it the listeners outside of the view end
   again: (now?: boolean) => void;
 

@@ -110,7 +110,8 @@ export function FlipView({ flip }: { flip: Flip }) {
 
 function Curve({ curve }: { curve: number[] }) {
   const last = Math.max(curve.length - 1, 1);
-  const points = curve.map((share, off) => `${off / last},${1 - share}`).join(" ");
+  const points = curve.map((share, off) => Number.isNaN(share) ? "" : `${off / last},${1 - share}`)
+    .join(" ");
   const shares = curve.map((share, off) => `${off} off ${percent(share)}`).join(", ");
   const words = `the prediction's probability: ${shares}`;
   return (

@@ -178,7 +178,7 @@ function boxesOf(map: NetworkMap, layout: Layout, point: (key: string) => void) 
           type="button"
           class="hv-net-close"
           tabIndex={-1}
-          title={words}
+          title={`${words}; on the keyboard, Escape in one of its boxes`}
           aria-label={words}
           aria-expanded="true"
           onClick={() => map.fold(unit)}

@@ -134,7 +134,7 @@ export function layerArrays(
   };
   const ordered = once(ordersOf);
   const ends = once(() => percentiles(maps));
-  const slopeRange = once(() => percentiles(gradients!));
+  const slopeRange = once(() => gradients && percentiles(gradients));
   const size = maps.length / count;
   return {
     maps: { shape, values: maps },

@@ -53,7 +53,7 @@ export class Mosaic {
     if (position !== this.position || size !== this.size) this.page = Math.floor(position / size);
     [this.position, this.size] = [position, size];
     this.count = Math.ceil(data.count / size);
-    this.page = Math.min(this.page, this.count - 1);
+    this.page = Math.min(Math.max(this.page, 0), this.count - 1);
     // The last page is as full as the others.
     const first = Math.max(0, Math.min(this.page * size, data.count - size));
     this.shown = { ...shown, fit, first, last: Math.min(first + size, data.count) };

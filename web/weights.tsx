@@ -1,6 +1,6 @@
 // The kernels of the shown layer: in colour, as slices by input channel, or the row of a class.
 
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { Canvas, Toggle } from "./controls.tsx";
 import { put, rangeOf } from "./levels.ts";
 import { short } from "./numbers.ts";
@@ -54,8 +54,7 @@ function Kernels({ app, found }: { app: App; found: Found }) {
 /** Pictures that excite the channel, once they were requested. */
 function Exciting({ app }: { app: App }) {
   const { at: { layer, channel }, source } = app;
-  const [excited, setExcited] = useState(""); // the channel and layer for which they were requested
-  const isWanted = excited === `${channel} ${layer}`;
+  const isWanted = app.excited === `${channel} ${layer}`;
   const found = isWanted ? source.why?.({ ask: "feature", layer, channel }) : null;
   const made = found && found.none === undefined ? found : null;
   const working = isWanted && !found ? "making pictures; interrupt the kernel to stop" : "";
@@ -65,7 +64,8 @@ function Exciting({ app }: { app: App }) {
         title="pictures that excite the channel most, made by gradient ascent"
         onClick={() => {
           source.retry?.();
-          setExcited(`${channel} ${layer}`);
+          app.excited = `${channel} ${layer}`;
+          app.schedule();
         }}
       >
         what excites it?

@@ -87,9 +87,8 @@ export class Why {
     const facts = this.app.facts.layers.find(({ name }) => name === layer);
     if (!facts) return;
     const size = String(facts.size).split("×").map(Number);
-    const inMap = (sizes: number[], fill: number) => [fill, ...sizes].slice(-2);
-    const place = placeIn(inMap(position, 0), inMap(size, 1));
-    if (!place) return;
+    const inMap = (sizes: number[], fill: number) => [fill, fill, ...sizes].slice(-2);
+    const place = placeIn(inMap(position, 0), inMap(size, 1)) ?? this.app.at.place;
     this.followed = key({ ...this.app.at, layer, channel, place });
     this.app.goTo({ layer, channel, place });
   }
@@ -213,13 +212,15 @@ function Step({ why, spot, place }: { why: Why; spot: Spot; place: number }) {
 
 /** The value as a sum, a row for each term, and the value without those that are marked. */
 function Terms({ why, found }: { why: Why; found: Answer }) {
-  const { at, source } = why.app;
+  const { at, source, facts: { run } } = why.app;
   const { bias, rest, others, constant, constants, terms } = found;
-  const [marks, setMarks] = useState<number[]>([]);
+  const [marked, setMarks] = useState<number[]>([]);
+  const marks = marked.filter((channel) => terms.some((term) => term.channel === channel));
   const [off, setOff] = useState<Off | null>(null);
-  const [cell, setCell] = useState(
-    found.size.some((side) => side > 1) ? "Point at a kernel or patch for each product." : "",
-  );
+  const [cell, setCell] = useState({ run: -1, words: "" }); // a product has numbers of one run
+  const advice = found.size.some((side) => side > 1)
+    ? "Point at a kernel or patch for each product."
+    : "";
   const rows = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     if (source.switches) why.keep(found.layer, rows.current!);
@@ -263,7 +264,7 @@ function Terms({ why, found }: { why: Why; found: Answer }) {
             {...{ why, found, term, place, most }}
             isMarked={marks.includes(term.channel)}
             onMark={() => mark(term.channel)}
-            onPoint={setCell}
+            onPoint={(words) => setCell({ run, words })}
           />
         ))}
         {constants > 0 && (
@@ -276,7 +277,9 @@ function Terms({ why, found }: { why: Why; found: Answer }) {
         )}
         {others > 0 && <Plain name={`${others} others`} text={rest} most={most} />}
       </div>
-      <div class="hv-why-cell hv-dim" aria-live="polite">{cell}</div>
+      <div class="hv-why-cell hv-dim" aria-live="polite">
+        {cell.run === run ? cell.words : advice}
+      </div>
       <div class="hv-line">
         {marks.length > 0 && <Toggle onClick={test}>switch these off</Toggle>}
         <span>{off && why.tested(off)}</span>

@@ -312,9 +312,8 @@ class Edit(Tabular, HookManager):
 
 def warn_unchanged(names: Sequence[str], why: str) -> None:
     """Warn that an edit's block has ended and changed nothing."""
-    warnings.warn(
-        f"The edit of {some(names)} changed nothing: {why}.", RuntimeWarning, stacklevel=6
-    )
+    shown = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    warnings.warn(f"The edit of {shown} changed nothing: {why}.", RuntimeWarning, stacklevel=6)
 
 
 @dataclass(frozen=True, eq=False)

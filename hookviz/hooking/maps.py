@@ -161,10 +161,11 @@ class PatchGrid:
             tokens = any(isinstance(module, _TOKEN_LAYERS) for module in modules)
             self._sequences = tokens and not channels_second
             return [(model, "forward_pre", self._note_picture)]
-        strided: Any = (m for m in windows if isinstance(getattr(m, "stride", None), tuple))
-        first = next(strided, None)
-        if first is not None and first.kernel_size == first.stride and max(first.stride) > 1:
-            self._cuts = first
+        for module in windows:
+            kernel, stride = getattr(module, "kernel_size", None), getattr(module, "stride", None)
+            if isinstance(kernel, tuple) and isinstance(stride, tuple):
+                self._cuts = module if kernel == stride and max(stride) > 1 else None
+                break
         return [
             (module, "forward", partial(self._note_size, count))
             for module, count in windows.items()

@@ -30,8 +30,7 @@ FIXES = {
     "device-side assert": "Restart the kernel: this process cannot use the GPU any more. Then call "
     "hookviz.diagnose(model, x, lambda output: loss(output, y)) before the training: it names the "
     "label or index that is too large.",
-    "out of bounds for dimension|out of DATA bounds": "Indices go from 0 to the size of the "
-    "dimension less 1.",
+    "out of bounds for dimension": "Indices go from 0 to the size of the dimension less 1.",
     "index out of range in self": "Indices must be smaller than the embedding's num_embeddings: "
     "clamp them, or make the embedding larger.",
     "more than 1 value per channel": "Give a batch of two or more, call model.eval(), or use "

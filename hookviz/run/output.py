@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from itertools import islice
 from numbers import Integral
@@ -278,8 +279,11 @@ def _parts(value: Any) -> list[tuple[str, Any, Any]]:
         return [(f".{name}", name, item) for name, item in zip(names, value, strict=False)]
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return [(f"[{index}]", index, item) for index, item in enumerate(value)]
-    attributes = getattr(value, "__dict__", {})
-    return [(f".{name}", name, attributes[name]) for name in attributes if name[:1] != "_"]
+    if is_dataclass(value) and not isinstance(value, type):  # with slots it has no __dict__
+        names = [item.name for item in fields(value)]
+    else:
+        names = [name for name in getattr(value, "__dict__", {}) if name[:1] != "_"]
+    return [(f".{name}", name, getattr(value, name, None)) for name in names]
 
 
 class Leaf(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from numbers import Integral
 from typing import Any
 
@@ -274,15 +275,15 @@ def sample_scores(logits: Tensor, target: Target, class_names: Sequence[str] = (
 def one_number(target: Callable[[Any], Tensor], output: Any) -> Tensor:
     """Call a function as target; raise ``ValueError`` unless it returns one number."""
     score = target(output)
-    try:
-        return torch.as_tensor(score).reshape(())
-    except (RuntimeError, TypeError, ValueError):
-        if isinstance(target, Output):
-            what = f"{target} is {described(score)}"
-        else:
-            shape = f"shape {tuple(score.shape)}" if isinstance(score, Tensor) else repr(score)
-            what = f"target= returned {shape}"
-        raise ValueError(f"{what}, not one number: sum or index it.") from None
+    if not isinstance(score, (list, tuple)):  # whose tensors would lose their gradients
+        with suppress(RuntimeError, TypeError, ValueError):
+            return torch.as_tensor(score).reshape(())
+    if isinstance(target, Output):
+        what = f"{target} is {described(score)}"
+    else:
+        shape = f"shape {tuple(score.shape)}" if isinstance(score, Tensor) else repr(score)
+        what = f"target= returned {shape}"
+    raise ValueError(f"{what}, not one number: sum or index it.")
 
 
 def _called(target: Callable[[Any], Tensor], output: Any) -> Tensor:

@@ -76,6 +76,22 @@ explorer"""
 
 
 @needs_canvas
+def test_terms_lead_to_layers_without_positions(open_canvas):
+    _, app = open_canvas(
+        "import hookviz, torch\n"
+        "from torch import nn\n"
+        "net = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 4))\n"
+        "explorer = hookviz.explore(net, torch.rand(1, 5), layers=['0', '2'], layer='2')\n"
+        "explorer"
+    )
+    open_drawer(app, "Why this value?")
+    app.get_by_role("button", name=re.compile("^start at")).click()
+    app.locator(".hv-why-from button").first.click()
+    layer = app.get_by_label("layer", exact=True).first
+    expect(layer).to_have_attribute("aria-valuetext", re.compile(r"^0\b"))
+
+
+@needs_canvas
 def test_interrupting_the_kernel_ends_the_explanation_and_the_map(open_canvas, lab):
     notebook, app = open_canvas(SLOW)
     page = notebook.page

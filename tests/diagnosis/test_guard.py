@@ -304,6 +304,16 @@ def test_layers_in_a_list_are_found_although_the_optimizer_steps(kind, kinds, st
     assert "'layers' of 'the model'" in repr(findings) or not (steps and kinds)
 
 
+def test_parameters_of_the_optimizer_that_are_not_the_models_are_reported_once():
+    model, other = Listed(list), nn.Linear(2, 2)
+    own = [parameter for layer in model.layers for parameter in layer.parameters()]
+    optimizer = torch.optim.SGD([*model.parameters(), *own, *other.parameters()], lr=0.1)
+    with hookviz.diagnose(model, optimizer=optimizer) as findings:
+        cross_entropy(model(rows())).backward()
+        optimizer.step()
+    assert ["parameters that are not the model's" in each.message for each in findings] == [True]
+
+
 def test_lazy_layers_are_refused_until_they_have_weights():
     model, x = nn.Sequential(nn.LazyLinear(2)), torch.rand(4, 3)
     guard = hookviz.diagnose(model)

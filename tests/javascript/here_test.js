@@ -5,7 +5,7 @@ const { test } = Deno;
 import { firstOf } from "../../web/numbers.ts";
 import { scoresOf } from "../../web/here.ts";
 import { Layer } from "../../web/layer.ts";
-import { descending } from "../../web/measures.ts";
+import { descending, layerArrays } from "../../web/measures.ts";
 import { array, cases } from "./cases.js";
 
 for (const { order, maps, gradients, shape, row, column, like, scores, sorted } of cases.here)
@@ -21,6 +21,16 @@ for (const { order, maps, gradients, shape, row, column, like, scores, sorted } 
     });
     assert.deepEqual([...descending(found)], [...array(sorted)]);
   });
+
+test("what the score loses without each channel is kept for a layer without gradients, too", () => {
+  const orders = ["index", "mean", "score drop"];
+  const arrays = layerArrays(Float32Array.of(1, 2, 3, 4), null, [2, 1, 2], orders.slice(1));
+  const layer = new Layer(/** @type {any} */ ({ size: [1, 2] }), arrays, orders);
+  const scores = { shape: [2], values: Float64Array.of(0, 5) };
+  const ablated = layer.ablated(scores, { shape: [2], values: Uint32Array.of(1, 0) });
+  assert.deepEqual([...ablated.order("score drop")], [1, 0]);
+  assert.equal(ablated.arrays.ablation_scores, scores);
+});
 
 test("the first of several things in words may be a number with a comma", () => {
   assert.equal(firstOf("EncoderBlock 33,472 parameters"), "EncoderBlock 33,472 parameters");

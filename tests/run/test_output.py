@@ -59,7 +59,7 @@ def test_other_text_is_refused(text):
         read_output(text)
 
 
-@dataclass
+@dataclass(slots=True)
 class Answer:
     logits: Tensor
     boxes: list[dict[str, Tensor]]

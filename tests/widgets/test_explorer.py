@@ -210,6 +210,7 @@ def test_the_five_top_classes_are_listed(explorer):
         (True, "none of"),
         ([], "none of"),
         (lambda output: output, r"returned shape \(1, 10\), not one number"),
+        (lambda output: [output[0, 1]], r"returned \[tensor\(.*\], not one number"),
         (lambda output: 3, "returned a number without a gradient"),
         (lambda output: output.detach().sum(), "without a gradient"),
     ],

@@ -97,7 +97,9 @@ class Guard(Diagnosis):
         if seen is not None:
             found += _of_replay(found, seen, hit, error)
         elif error is None and watch.strays:
-            found += in_plain_lists(run, watch.strays)
+            groups = [group for each in self._optimizers for group in each.param_groups]
+            trained = {id(parameter) for group in groups for parameter in group["params"]}
+            found += in_plain_lists(run, watch.strays - trained)
         lost = any(each.kind in (*LOST, "exploding") for each in found)
         # A mask of −Inf in an output does no harm if the loss and the gradients are finite.
         masked = seen is not None and bool(seen.lost_outputs) and all(map(_may_be_masked, hits))

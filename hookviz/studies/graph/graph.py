@@ -19,6 +19,7 @@ from ...hooking.select import (
     is_convolution,
     refuse_scripted,
     select_layers,
+    type_name,
 )
 from ...hooking.transforms import TransformError, refuse_transforms
 from ...run.errors import first_line
@@ -159,7 +160,7 @@ def _has_matrix(module: nn.Module) -> bool:
     if inner := [name for name, each in module._modules.items() if each is not None]:
         return not PACKED.isdisjoint(inner)
     own = [] if isinstance(module, nn.LayerNorm) else module._parameters.values()
-    return any(each is not None and each.ndim > 1 for each in own)
+    return type_name(module) == "Linear" or any(each is not None and each.ndim > 1 for each in own)
 
 
 class Graph(Tabular):
