@@ -27,6 +27,7 @@ from .checks.in_place import overwrite
 from .checks.model_error import place_of, raised_outside
 from .checks.no_gradient import NoGradient
 from .checks.nonfinite import SOURCES
+from .checks.optimizer import ids_held_by
 from .checks.registration import in_plain_lists
 from .examination import examine
 from .findings import Diagnosis, Finding, Ignored
@@ -97,9 +98,8 @@ class Guard(Diagnosis):
         if seen is not None:
             found += _of_replay(found, seen, hit, error)
         elif error is None and watch.strays:
-            groups = [group for each in self._optimizers for group in each.param_groups]
-            trained = {id(parameter) for group in groups for parameter in group["params"]}
-            found += in_plain_lists(run, watch.strays - trained)
+            trained = map(ids_held_by, self._optimizers)
+            found += in_plain_lists(run, watch.strays.difference(*trained))
         lost = any(each.kind in (*LOST, "exploding") for each in found)
         # A mask of −Inf in an output does no harm if the loss and the gradients are finite.
         masked = seen is not None and bool(seen.lost_outputs) and all(map(_may_be_masked, hits))

@@ -86,7 +86,13 @@ def is_gone(gradient: Tensor | None) -> bool:
 
 def held_by(optimizer: Any, run: RunRecord) -> set[str]:
     """Return the names of the model's parameters that an optimizer holds."""
-    return {name for group in optimizer.param_groups for name in _names(run, group)} - {""}
+    own = run.parameter_names
+    return {own[key] for key in ids_held_by(optimizer) if key in own}
+
+
+def ids_held_by(optimizer: Any) -> list[int]:
+    """Return the id of each parameter that an optimizer holds, of any model."""
+    return [id(each) for group in optimizer.param_groups for each in group["params"]]
 
 
 def _names(run: RunRecord, group: Mapping[str, Any]) -> list[str]:
@@ -133,7 +139,7 @@ def _is_made_meanwhile(name: str, run: RunRecord) -> bool:
 
 def _held_in_vain(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
     """Report parameters that an optimizer holds twice, or of another model."""
-    held = [id(each) for group in optimizer.param_groups for each in group["params"]]
+    held = ids_held_by(optimizer)
     own = run.parameter_names
     twice = [own[key] for key, times in Counter(held).items() if times > 1 and key in own]
     foreign = set(held) - own.keys()
