@@ -27,6 +27,9 @@ _MAPPINGS = frozenset((dict, OrderedDict, defaultdict, Counter))
 _EMPTIABLE = _MAPPINGS | {set}
 # Immutable types, and parameters, whose values are not copied: that would double the model's size.
 _SKIPPED = frozenset((str, int, float, bool, bytes, type(None), nn.Parameter))
+# Small vectors and numbers of these types, such as a norm's statistics, are copied and compared
+# all at once: for each alone, torch takes longer for the call than for the work.
+_JOINED = frozenset((torch.float32, torch.float64, torch.int64, torch.int32))
 
 
 def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Block:
@@ -50,9 +53,7 @@ def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Block:
 def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
     modules = all_modules(model)
     sharded = _sharded(modules)
-    snapshot = _Snapshot(sharded=bool(sharded))
-    for module in modules:
-        snapshot.add(module)
+    snapshot = _Snapshot(modules, sharded=bool(sharded))
     parameters = [(p, p.requires_grad, p.grad) for p in parameters_of(modules)]
     # A forward may give a weight another tensor, as a momentum encoder does.
     weights = [(p, p.data) for p, _, _ in parameters if not sharded and _is_plain(p)]
@@ -153,7 +154,7 @@ class _Snapshot:
     compared by identity.
     """
 
-    def __init__(self, sharded: bool) -> None:
+    def __init__(self, modules: list[nn.Module], sharded: bool) -> None:
         self._sharded = sharded
         self._undo: list[Callable[[], object]] = []
         # There are many of these, so a function for each would be slow, and pairs of mappings would
@@ -163,17 +164,27 @@ class _Snapshot:
         self._contents: list[dict] = []  # their copies
         self._empty: list[Any] = []
         self._seen: dict[int, Any] = {}  # holds the objects, so that no id is used twice
+        self._alike: defaultdict[tuple[Any, ...], list[Tensor]] = defaultdict(list)
+        for module in modules:
+            self.add(module)
+        with torch.no_grad():
+            self._joined = [(_sizes(each), _join(each), each) for each in self._alike.values()]
 
     def restore(self) -> None:
         with torch.no_grad():
             for undo in self._undo:
                 undo()
+            for sizes, joined, alike in self._joined:
+                if sizes != _sizes(alike) or not torch.equal(_join(alike), joined):
+                    contents = joined.split([size.numel() for size in sizes])
+                    contents = [each.view(size) for each, size in zip(contents, sizes, strict=True)]
+                    self._tensors += zip(alike, contents, strict=True)
             for tensor, values in self._tensors:
                 restore_tensor(tensor, values)
         for mapping, content in zip(self._mappings, self._contents, strict=True):
             _refill_mapping(mapping, content)
-        for each in self._empty:
-            if each and id(each) not in self._seen:  # the parameters of a sharded module are
+        for each in filter(None, self._empty):
+            if id(each) not in self._seen:  # the parameters of a sharded module are
                 each.clear()
 
     def add(self, value: Any) -> None:
@@ -189,7 +200,10 @@ class _Snapshot:
             # Weights may be of a subclass, too; other layouts cannot be copied in place.
             copyable = value.layout is torch.strided and not value.is_meta
             if copyable and not isinstance(value, nn.Parameter):
-                self._tensors.append((value, value.detach().clone()))
+                if kind is Tensor and _can_be_joined(value):
+                    self._alike[value.dtype, value.device, value.dim()].append(value)
+                else:
+                    self._tensors.append((value, value.detach().clone()))
         elif kind is SimpleNamespace or (is_dataclass(kind) and hasattr(value, "__dict__")):
             self._add_mapping(value.__dict__)
         elif kind in (list, deque):
@@ -235,6 +249,19 @@ class _Snapshot:
                 kind is tuple and _SKIPPED.issuperset(map(type, value))
             ):
                 self.add(value)
+
+
+def _can_be_joined(tensor: Tensor) -> bool:
+    return tensor.dtype in _JOINED and tensor.dim() < 2 and tensor.numel() < 10_000
+
+
+def _sizes(tensors: list[Tensor]) -> list[torch.Size]:
+    return [tensor.shape for tensor in tensors]
+
+
+def _join(tensors: list[Tensor]) -> Tensor:
+    """Return the elements of vectors, or of numbers, as one tensor."""
+    return torch.cat(tensors) if tensors[0].dim() else torch.stack(tensors)
 
 
 def _refill_mapping(mapping: dict, content: dict) -> None:

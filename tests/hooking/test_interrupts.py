@@ -46,11 +46,13 @@ class RandomAndStateful(nn.Module):
         self.shared, self.head = nn.Conv2d(6, 6, 3, padding=1), nn.Linear(6, 3)
         self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
         self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("range", torch.zeros(2))
         self.body[0].bias.requires_grad_(False)
 
     def forward(self, x):
         self.count += 1
         self.last = torch.rand(1)
+        self.range.resize_(2, 3).fill_(1)  # as a quantization observer does
         x = self.body(x)
         for _ in range(2):
             x = torch.relu_(self.shared(x))

@@ -46,7 +46,8 @@ def model_marks(model: nn.Module) -> dict[str, Any]:
 
 def _add(tensor: Tensor, checksum: int) -> int:
     values = tensor.detach().dequantize() if tensor.is_quantized else tensor.detach()
-    content = values.cpu().contiguous().flatten().view(torch.uint8)
+    # A copy: memory of which numpy has a view can no longer be resized, as by an observer.
+    content = values.cpu().flatten().clone().view(torch.uint8)
     return zlib.crc32(content.numpy().data, checksum)
 
 
