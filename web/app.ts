@@ -5,7 +5,7 @@ import { Ablation } from "./ablation.tsx";
 import { asReceived } from "./captions.tsx";
 import { Card } from "./card.tsx";
 import { Colours } from "./colours.ts";
-import { sure } from "./dom.ts";
+import { afterPaint, sure } from "./dom.ts";
 import { Drawers } from "./drawers.tsx";
 import { drawersOf, Face } from "./face.tsx";
 import { Flip } from "./flip.tsx";
@@ -433,8 +433,9 @@ export class App {
     this.output.update();
     this.offerDrawers();
     render(h(Face, { app: this }), this.root);
-    // After the frame: sending may take longer than drawing.
-    if (this.shown) setTimeout(() => this.frame < 0 || source.prefetch(this.at, this.neighbours()));
+    if (this.shown) {
+      afterPaint(() => this.frame < 0 || source.prefetch(this.at, this.neighbours()));
+    }
   }
 
   /** Make the choices of a channel that had to wait for the layer; returns whether a setting changed. */

@@ -34,6 +34,11 @@ export function shareOf(event: MouseEvent, element: Element) {
   return { x: (event.clientX - box.left) / box.width, y: (event.clientY - box.top) / box.height };
 }
 
+/** Act once the screen shows what is drawn: other work in this task would delay that. */
+export function afterPaint(act: () => void) {
+  requestAnimationFrame(() => setTimeout(act));
+}
+
 /** Give a file to the browser, which saves it. */
 export function download(blob: Blob, name: string) {
   const url = URL.createObjectURL(blob);

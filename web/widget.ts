@@ -3,7 +3,7 @@
 import { App } from "./app.ts";
 import { decoded } from "./arrays.ts";
 import { Connection } from "./connection.ts";
-import { sure } from "./dom.ts";
+import { afterPaint, sure } from "./dom.ts";
 import { Gallery } from "./gallery.tsx";
 import { Layer } from "./layer.ts";
 import { Moves, Requests } from "./moves.ts";
@@ -139,7 +139,10 @@ class KernelSource {
       for (const key of [...store.keys()]) if (!key.startsWith(`${run} `)) store.delete(key);
     }
     // Draw without waiting for a frame, but after the settings that came in the same message.
-    queueMicrotask(() => this.tell(true));
+    queueMicrotask(() => {
+      this.tell(true);
+      afterPaint(() => this.connection.send({ ask: "here", key: "here" })); // brings the overview
+    });
   }
 
   /** What is known, or null: then it is asked for, once. */

@@ -135,8 +135,8 @@ class Canvas(anywidget.AnyWidget):
     def _overview_now(self) -> dict[str, Any]:
         """Return the overview after a change of the facts.
 
-        It is sent last: it examines every tensor of the run, which may take as long as all that the
-        first pictures need.
+        It examines every tensor of the run, which may take as long as all that the first pictures
+        need. So the browser, which shares the machine, draws those before it asks for more.
         """
         if self._described == self._latest:
             return {}
@@ -211,7 +211,6 @@ class Canvas(anywidget.AnyWidget):
                 traits = self._traits_now() | {"seen": seen}
                 with self._unobserved(), self.hold_sync():  # in one message
                     self._set_traits(traits)
-                self._set_traits(self._overview_now())
 
     @contextmanager
     def _unobserved(self) -> Iterator[None]:
@@ -234,6 +233,7 @@ class Canvas(anywidget.AnyWidget):
                 self._coming = ()
             return
         self.send(*self._replied(m.read_question(message)))
+        self._set_traits(self._overview_now())
 
     def _answer_coming(self) -> None:
         """Answer the questions that came with the request for this run, in one message."""
