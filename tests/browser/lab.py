@@ -111,7 +111,7 @@ THEME_SHOWN = """(name) => {
 class Notebook(OpenNotebook):
     """A notebook in JupyterLab, in a separate page."""
 
-    problems = '.jp-RenderedText[data-mime-type*="error"]'
+    problems = '.jp-RenderedText[data-mime-type*="err"]'  # JupyterLab 4 calls errors "stderr"
     results = ".jp-OutputArea"
     themes = ("light", "dark")
 
@@ -122,7 +122,7 @@ class Notebook(OpenNotebook):
 
     def run_all(self, seconds: float = PATIENCE) -> None:
         if not self.command(RUN, seconds=seconds):
-            raise AssertionError(self.page.locator(self.problems).first.inner_text())
+            raise AssertionError(self.page.locator(self.problems).last.inner_text())
 
     def press_restart(self) -> None:
         self.page.get_by_role("menuitem", name="Kernel", exact=True).click()

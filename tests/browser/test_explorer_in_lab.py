@@ -17,6 +17,12 @@ def test_the_whole_tour_runs_without_errors(open_notebook):
     wait_for(lambda: notebook.page.locator(".hookviz-explorer").count() >= 5, "all explorers")
 
 
+def test_an_error_in_a_cell_ends_a_test_at_once(open_notebook, lab):
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        open_notebook(["1 / 0"])
+    lab.forget()  # its notebook is open
+
+
 def test_heatmap_opacity_and_target_are_set_by_keyboard(open_notebook):
     notebook = open_notebook(
         [
