@@ -87,6 +87,61 @@ def test_patches_of_signals_and_volumes_are_drawn(shape):
         assert piece.is_part and piece.drawn().width == 3
 
 
+class TwoInputs(nn.Module):
+    """One layer for each input, one that runs on both, and one that sees neither."""
+
+    def __init__(self):
+        super().__init__()
+        self.rgb, self.flow = nn.Conv2d(3, 2, 3), nn.Conv2d(2, 2, 3)
+        self.shared, self.still = nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1)
+
+    def forward(self, image, flow):
+        rgb, flow = self.rgb(image), self.flow(flow)
+        still = self.still(torch.ones_like(image[:, :2]))
+        every = (rgb, flow, self.shared(rgb), self.shared(flow), still)
+        return sum(maps.flatten(1).sum(1) for maps in every)
+
+
+def test_patches_show_the_input_tensor_that_a_call_sees(tmp_path):
+    torch.manual_seed(0)
+    data = [{"image": torch.rand(3, 12, 12), "flow": torch.rand(2, 9, 15)} for _ in range(3)]
+    model = TwoInputs()
+    hookviz.survey(model, data, k=1).save(tmp_path / "survey.npz")
+    survey = hookviz.load(tmp_path / "survey.npz", data, model=model)
+    sources = {"rgb": "image", "flow": "flow", ("shared", 0): "image", ("shared", 1): "flow"}
+    for layer, name in sources.items():
+        ((top,), (piece,)) = survey[layer].top(0), survey.patches(layer, 0)
+        picture = data[top.index][name]
+        picture = picture.mean(0, keepdim=True) if name == "flow" else picture
+        shown = torch.from_numpy(piece.picture).permute(2, 0, 1) / 255
+        assert (shown - picture).abs().max() < 0.01
+        row, column = top.position
+        height, width = picture.shape[1:]
+        if layer in ("rgb", "flow"):
+            assert top.box == (row, column, row + 3, column + 3)
+            assert np.allclose(np.multiply(piece.box, (height, width) * 2), top.box)
+    (piece,) = survey.patches("still", 0)
+    assert piece.picture is None and "no input picture has an influence on it" in piece.words
+
+
+def test_a_patch_of_an_input_that_is_not_a_picture_says_so():
+    model = TwoInputs()
+    model.flow = nn.Linear(5, 2)
+    model.shared = nn.Identity()
+    data = [{"image": torch.rand(3, 9, 9), "flow": torch.rand(5)} for _ in range(3)]
+    piece = hookviz.survey(model, data, ["rgb", "flow"]).patches("flow", 0)[0]
+    assert "input tensor 1, which the layer sees, is not a picture" in piece.words
+
+
+def test_a_field_ends_when_its_own_input_has_another_size():
+    sizes = zip([9, 9, 9], [9, 9, 7], strict=True)
+    data = [{"image": torch.rand(3, a, a), "flow": torch.rand(2, b, b)} for a, b in sizes]
+    survey = hookviz.survey(TwoInputs(), data, batch_size=1)
+    assert survey["rgb"].top(0)[0].box is not None
+    assert survey["flow"].top(0)[0].box is None
+    assert survey.patches("flow", 0)[0].picture is not None
+
+
 def test_a_piece_without_a_picture_says_why(tmp_path, model):
     survey = hookviz.survey(nn.Sequential(nn.Linear(6, 4)), list(torch.randn(5, 6)), "0")
     (piece,) = survey.patches("0", 1, 1)

@@ -3,8 +3,8 @@
 The arrays are those of each layer; their names end with its number in ``layers``, from 0:
 
 ============  =================  =================================================================
-about         text               JSON: format, fingerprint, layers, unread, left_out, class_names
-                                 and fields
+about         text               JSON: format, fingerprint, layers, unread, left_out, class_names,
+                                 fields and sources
 covered       (length,) bool     the inputs of the data set that were taken in
 values        (C, k) float32     the largest values, largest first; −Inf where there are fewer
 indices       (C, k) int64       of the inputs in the data set; 2⁶³ − 1 where there are fewer
@@ -34,7 +34,7 @@ from .fingerprint import Fingerprint
 from .running import BINS, LayerStatistics, SurveyedRun
 
 FORMAT = "hookviz survey 5"
-_PLAIN = ("left_out", "class_names", "fields")
+_PLAIN = ("left_out", "class_names", "fields", "sources")
 
 
 def pack(survey: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -53,6 +53,7 @@ def pack(survey: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 def unpack(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     """Return the arguments of `Survey`; raises many kinds of errors if the content is wrong."""
+    about = {"sources": {}, **about}  # files of older versions have none
     mark = about["fingerprint"]
     fingerprint = Fingerprint(**mark | {"layers": tuple(mark["layers"])})
     covered = torch.from_numpy(arrays.pop("covered"))

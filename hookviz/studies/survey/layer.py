@@ -24,6 +24,9 @@ ORDERS = ("number", "largest value", "purity", "zeros")
 RULE = ("size", "stride", "start", "input_size")
 """A layer's receptive field, per dimension: position p sees ``size`` from start + stride · p."""
 
+NO_SOURCE = -1
+"""In place of the index of an input tensor, for a layer that sees none."""
+
 HEADER = (
     *("layer", "channels", "map size", "mean", "standard deviation", "zeros", "never above 0"),
     *("NaN", "one class"),
@@ -49,6 +52,7 @@ class LayerSurvey(Tabular):
     statistics: LayerStatistics
     class_names: list[str]
     field: Mapping[str, Sequence[int]] | None = None  #: what a position sees, see `RULE`
+    source: int | None = None  #: as in `Survey.sources`; None is the main input
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,9 +11,11 @@ import numpy as np
 
 from ...draw.mosaic import Piece
 from ...draw.overlay import picture_of
+from ...hooking.tensors import tensors
+from ...run.origins import NO_PICTURE
 from ...tables import number
 from .fingerprint import names_of
-from .layer import RULE, LayerSurvey, TopInput
+from .layer import NO_SOURCE, RULE, LayerSurvey, TopInput
 from .reading import Reader
 
 CACHED = 256  # pictures cached in memory, 39 MB if they have 224×224 pixels
@@ -43,7 +46,7 @@ class Patches:
     def _piece(self, layer: LayerSurvey, top: TopInput, label: int) -> Piece:
         position = top.position
         depth = position[0] / max(layer.shape[0] - 1, 1) if len(position) == 3 else 0.0
-        picture = self._picture(top.index, depth)
+        picture = self._picture(top.index, depth, layer.source)
         class_name = str(layer.class_of(label)) if label >= 0 else ""
         name = f"{self._names[top.index]!r}" if self._names else f"input {top.index}"
         place = ", ".join(map(str, position))
@@ -63,15 +66,24 @@ class Patches:
         words = "; ".join(filter(None, (words, picture.problem)))
         return Piece(picture.pixels, part, centre, caption, words)
 
-    def _read(self, index: int, depth: float) -> _Picture:
-        """Return the picture of an input; a volume has another one at each depth."""
+    def _read(self, index: int, depth: float, source: int | None) -> _Picture:
+        """Return the picture of an input; a volume has another one at each depth.
+
+        ``source`` is the index of the input tensor that the layer sees; None is the main one.
+        """
+        if source == NO_SOURCE:
+            return _Picture(None, (), NO_PICTURE)
         try:
             inputs = self._reader.input(index)
+            if source is not None:
+                tensor = tensors(inputs.args, inputs.kwargs)[source]
+                inputs = replace(inputs, args=(tensor,), kwargs={})
             pixels, _ = picture_of(inputs, 0, depth)
         except ValueError as error:
             return _Picture(None, (), str(error))
         size = () if inputs.main is None else tuple(inputs.main.shape[2:])
-        return _Picture(pixels, size, "" if pixels is not None else "it is not a picture")
+        what = "it" if source is None else f"input tensor {source}, which the layer sees,"
+        return _Picture(pixels, size, "" if pixels is not None else f"{what} is not a picture")
 
 
 def _fractions(numbers: Sequence[float], size: Sequence[int], row: float) -> tuple[float, float]:

@@ -36,9 +36,10 @@ from ...run.progress import Progress
 from ...run.recorder import OperationRecorder
 from ...run.session import Session
 from ...run.target import class_names_of
+from ..receptive_field.dependency import seen_by
 from ..receptive_field.field import receptive_field
 from .fingerprint import Fingerprint, data_marks, model_marks
-from .layer import RULE
+from .layer import NO_SOURCE, RULE
 from .reading import Batch, Reader, as_data_set
 from .running import BatchStatistics, LayerStatistics, SurveyedRun, reduce_maps
 from .survey import Survey
@@ -152,6 +153,7 @@ def survey(
         left_out={},
         class_names=class_names_of(session.model, weights, names),
         fields=_fields(model, list(chosen), first),
+        sources=_sources(model, chosen, first),
         reader=reader,
     )
     hooks = SurveyHooks(session, chosen, found)
@@ -205,7 +207,8 @@ def _fields(
     model: nn.Module, layers: list[nn.Module], first: ModelInput
 ) -> dict[str, dict[str, Any]]:
     """Return the receptive fields of each layer's positions, in the form of `RULE`."""
-    if not tensors(first.args, first.kwargs):  # it cannot be read
+    given = tensors(first.args, first.kwargs)
+    if not given:  # it cannot be read
         return {}
     inputs = as_the_model_takes(first, unwrapped(model)[0])
     try:
@@ -215,8 +218,28 @@ def _fields(
     return {
         name: {key: list(getattr(field, key)) for key in RULE}
         for name, field in found.items()
-        if field.status == "exact" and field.input == 0 and None not in field.start
+        if field.status == "exact"
+        and None not in field.start
+        and field.input_size == given[field.input].shape[2:]
     }
+
+
+def _sources(
+    model: nn.Module, chosen: Mapping[nn.Module, list[str]], first: ModelInput
+) -> dict[str, list[int]]:
+    """Return the input tensor that each call of each layer sees, as in `Survey.sources`."""
+    if len(tensors(first.args, first.kwargs)) < 2:
+        return {}
+    inputs, found = as_the_model_takes(first, unwrapped(model)[0]), dict[str, list[int]]()
+    names = {module: names[0] for module, names in chosen.items()}
+    try:
+        seen = seen_by(Session.of(model, inputs), names)
+    except (ValueError, TransformError):  # as for the fields
+        return {}
+    for (name, _), footprint in seen.items():
+        none = footprint.planes is not None and not footprint.doubt and footprint.empty
+        found.setdefault(name, []).append(NO_SOURCE if none else footprint.source)
+    return found
 
 
 def _in_another_order(origins: Mapping[CallKey, RowSources], count: int) -> list[str]:
@@ -315,9 +338,11 @@ class SurveyHooks(HookManager):
         self._batch = {}
         if batch.indices:
             inputs, fields = moved(batch.inputs, *self._where), self._found.fields
-            sizes = {tuple(rule["input_size"]) for rule in fields.values()}
-            if inputs.main is not None and sizes - {tuple(inputs.main.shape[2:])}:
-                fields.clear()
+            given = tensors(inputs.args, inputs.kwargs)
+            for name, rule in [*fields.items()]:
+                source = self._found.sources.get(name, [0])[0]
+                if tuple(rule["input_size"]) != given[source].shape[2:]:
+                    del fields[name]
             first = not self._ordered and len(batch.indices) > 1
             run = self._run_first if first else self._run
             self.session.observed(lambda: run(inputs))

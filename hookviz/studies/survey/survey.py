@@ -83,6 +83,9 @@ class Survey(Tabular, Mapping[Key, LayerSurvey]):
     fields : dict of str to dict
         The receptive fields of the layers where they are known to the pixel; empty if the inputs
         differ in size.
+    sources : dict of str to list of int
+        For each call of a layer the index of the input tensor that it sees, the first of several;
+        −1 for a layer that sees none. Empty if the model has one input.
     reader : hookviz.studies.survey.reading.Reader or None
         Reads the data set, whose pictures are shown; it is not in the file.
     """
@@ -94,13 +97,18 @@ class Survey(Tabular, Mapping[Key, LayerSurvey]):
     left_out: dict[str, str]
     class_names: list[str]
     fields: dict[str, dict[str, Any]]
+    sources: dict[str, list[int]] = field(default_factory=dict)
     reader: Reader | None = field(default=None, repr=False)
 
     @cached_property
     def _layers(self) -> dict[Key, LayerSurvey]:
         return {
             (call.name, call.call) if call.call else call.name: LayerSurvey(
-                call, layer, self.class_names, None if call.call else self.fields.get(call.name)
+                call,
+                layer,
+                self.class_names,
+                None if call.call else self.fields.get(call.name),
+                dict(enumerate(self.sources.get(call.name, ()))).get(call.call),
             )
             for call, layer in self.layers.items()
         }
@@ -156,6 +164,7 @@ class Survey(Tabular, Mapping[Key, LayerSurvey]):
             left_out=self.left_out | other.left_out,
             class_names=self.class_names or other.class_names,
             fields={name: rule for name, rule in rules if other.fields.get(name) == rule},
+            sources=self.sources or other.sources,
             reader=self.reader or other.reader,
         )
 
