@@ -20,9 +20,11 @@ from ..hooking.arguments import check_finite, whole_number
 from ..hooking.capture import capture
 from ..hooking.handles import HookManager
 from ..hooking.maps import as_maps, enlarged
-from ..hooking.select import select_layer
-from ..hooking.tensors import at_least_float32
+from ..hooking.select import module_names, select_layer
+from ..hooking.tensors import at_least_float32, tensors
+from ..hooking.transforms import TransformError
 from ..run.inputs import Transform
+from ..run.origins import NO_PICTURE, PictureSource, call_origins, picture_tensors
 from ..run.progress import Progress
 from ..run.replay import Replay
 from ..run.session import Session
@@ -55,8 +57,8 @@ def scorecam(
         also after an exception or an interrupt.
     inputs
         A float tensor ``(N, C, *spatial)`` with one to three spatial dimensions, or whatever
-        `hookviz.attribution.prepare_input` takes. With several inputs, the first floating-point one
-        is masked.
+        `hookviz.attribution.prepare_input` takes. Of several inputs the one that the layer sees
+        is masked; the first floating-point one if it sees several.
     layer : str or torch.nn.Module
         One layer. Its activation is its output before any in-place operation; if the layer runs
         several times, that of the last call.
@@ -79,8 +81,8 @@ def scorecam(
     Raises
     ------
     ValueError
-        Unknown layer or more than one, unknown class, no class scores to choose from, or maps
-        that cannot be laid over the input.
+        Unknown layer or more than one, unknown class, no class scores to choose from, maps that
+        cannot be laid over the input, or a layer that sees no picture.
     RuntimeError
         The model raised; the message names the layer.
 
@@ -108,8 +110,9 @@ def scorecam(
     session = Session.of(
         model, inputs, weights=weights, transform=transform, class_names=class_names
     )
+    picture = _picture_of(session, layer)
     with session.active(grad=False):
-        scorer = Scorer(session, target, batch_size)
+        scorer = Scorer(session, target, batch_size, picture=picture)
         maps, pictures = _layer_of(scorer, layer).maps, scorer.pictures
         if maps.is_complex():
             maps = as_pairs(maps)
@@ -124,6 +127,31 @@ def scorecam(
             return scorer.score(pictures[samples] * masks.to(pictures), samples)
 
         return _weighted(scorer.table(maps.shape[1], seen_through).softmax(1), maps)
+
+
+def _picture_of(session: Session, layer: str | nn.Module) -> int | None:
+    """Return the index of the input tensor that a layer sees in its last call.
+
+    None is the main input: if there is no other picture, or the layer sees several or an unknown
+    one.
+    """
+    inputs = session.inputs
+    if len(tensors(inputs.args, inputs.kwargs)) < 2 or not picture_tensors(inputs):
+        return None
+    module, _ = select_layer(session.given, layer)
+    name = module_names(session.model)[module][0]
+    try:
+        calls = call_origins(session, [name])
+    except TransformError:
+        return None
+    rows = calls[max(calls)] if calls else ()
+    if NO_PICTURE in rows:
+        raise ValueError(
+            f"Layer {layer!r} depends on no input picture that Score-CAM could mask: choose "
+            "another layer, or ablationcam."
+        )
+    sources = {row.input if isinstance(row, PictureSource) else None for row in rows}
+    return sources.pop() if len(sources) == 1 else None
 
 
 def ablationcam(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..hooking.arguments import whole_number
-from ..hooking.tensors import at_least_float32
+from ..hooking.tensors import at_least_float32, tensors
 from ..run.progress import Progress
 from ..run.session import GradientSource, Session
 from ..run.target import (
@@ -26,19 +26,28 @@ class Scorer:
     """A session's batch of inputs with a target for each sample.
 
     Use it within ``with session.active()``. ``pictures`` is the tensor that may be changed,
-    ``(N, C, *spatial)``. `scores` and `table` run up to ``batch_size`` rows at a time, and one at a
-    time for a function as target, which gets the output for one picture.
+    ``(N, C, *spatial)``: the main one, or the input tensor with the index ``picture``. `scores` and
+    `table` run up to ``batch_size`` rows at a time, and one at a time for a function as target,
+    which gets the output for one picture.
     """
 
     source: GradientSource = "inputs"  # of the gradients, see `run_backward`
 
     def __init__(
-        self, session: Session, target: Target, batch_size: int, *, as_probability: bool = False
+        self,
+        session: Session,
+        target: Target,
+        batch_size: int,
+        *,
+        as_probability: bool = False,
+        picture: int | None = None,
     ) -> None:
         whole_number("batch_size", batch_size)
         self.session = session
         self.target = named_target(target, session.class_names)
         inputs, main = session.inputs, session.inputs.main
+        if picture is not None:
+            main = tensors(inputs.args, inputs.kwargs)[picture]
         if main is None or not any(main is e for e in (*inputs.args, *inputs.kwargs.values())):
             raise ValueError(
                 "The model's input has no floating-point tensor (N, C, *spatial) to change: give "

@@ -277,6 +277,46 @@ def test_several_inputs_and_half_precision_are_supported(method):
     assert half.isfinite().all()
 
 
+class Streams(nn.Module):
+    """A picture, its flow and a pose, each with a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.rgb, self.flow = nn.Conv2d(3, 4, 3), nn.Conv2d(2, 4, 3)
+        self.pose = nn.Linear(5, 36)
+
+    def forward(self, image, flow, pose):
+        pose = self.pose(pose).view(-1, 4, 3, 3)
+        maps = (self.rgb(image), self.flow(flow), pose)
+        return sum(each.relu().mean((2, 3)) for each in maps)
+
+
+def test_scorecam_masks_the_input_that_the_layer_sees():
+    model = Streams()
+    image, flow, pose = torch.rand(2, 3, 9, 9), torch.rand(2, 2, 7, 8), torch.rand(2, 5)
+
+    class FlowAlone(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.flow = model.flow
+
+        def forward(self, flow):
+            rows = [0] * len(flow)
+            return model(image[rows], flow, pose[rows])
+
+    expected = scorecam(FlowAlone(), flow[:1], "flow", 1)
+    found = scorecam(model, {"image": image, "flow": flow, "pose": pose}, "flow", 1)
+    torch.testing.assert_close(found[:1], expected)
+    torch.testing.assert_close(scorecam(model, (image, flow, pose), "flow", 1), found)
+    assert scorecam(nn.DataParallel(model), (image, flow, pose), model.rgb, 1).shape == (2, 7, 7)
+
+
+def test_scorecam_refuses_a_layer_that_sees_no_picture():
+    given = torch.rand(1, 3, 9, 9), torch.rand(1, 2, 9, 9), torch.rand(1, 5)
+    with pytest.raises(ValueError, match="'pose' depends on no input picture .* or ablationcam"):
+        scorecam(Streams(), given, "pose", 1)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_maps_made_in_inference_mode_are_plain_tensors(method):
     model, x = small_net().float(), small_batch().float()
