@@ -140,11 +140,12 @@ class Canvas(anywidget.AnyWidget):
         """
         if self._described == self._latest:
             return {}
-        self._described = self._latest
         # A notebook's kernel sends from another thread, which would have to wait for this one.
         with suppress(Exception):  # any object may stand in for stdout
             sys.stdout.flush()
-        return self._sent({"overview": overview_payload(self._explored.displayed())})
+        overview = overview_payload(self._explored.displayed())
+        self._described = self._latest  # not before: it may be interrupted
+        return self._sent({"overview": overview})
 
     def _sent(self, value: Any) -> Any:
         """Replace lone surrogates in all texts, which no message of a kernel can hold."""

@@ -223,12 +223,22 @@ def test_the_browser_gets_answers_before_the_facts_of_a_new_run(explorer):
     assert browser.canvas.overview == overview_payload(explorer.displayed())
 
 
+def test_the_browser_gets_an_interrupted_overview_with_the_next_answer(explorer, monkeypatch):
+    browser = Browser(explorer)
+    browser.request("target", number=3, moved=5)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("hookviz.widgets.canvas.overview_payload", interrupted)
+        browser.ask("here")
+    browser.ask("here")
+    assert browser.canvas.overview == overview_payload(explorer.displayed())
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
 def test_an_interrupt_of_the_answers_does_not_end_the_request_of_the_browser(explorer, monkeypatch):
     browser = Browser(explorer)
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
     monkeypatch.setattr("hookviz.widgets.canvas.reply", interrupted)
     question = {"ask": "picture", "key": "the input"}
     browser.request("target", number=3, moved=5, questions=[question])
