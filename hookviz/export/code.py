@@ -150,8 +150,8 @@ def refusals(view: View) -> Iterator[tuple[str, str]]:
     core = unwrapped(view.session.given)[0]
     if view.run.source == "everything":  # the backward of a reentrant checkpoint
         yield "layers that run again in backward", "switch checkpointing off"
-    if view.run.source == "parameters":
-        yield "layers that do not depend on the input", capture
+    if beside_the_input(view) and any(not p.requires_grad for p in core.parameters()):
+        yield "layers that the score or the input does not reach, and frozen weights", capture
     if any(hasattr(part, "_orig_mod") for part in core.modules()):
         yield "a model with compiled parts", "explore it before torch.compile"
     if dict(core.named_modules(remove_duplicate=False)).get(record.name) is not record.module:
@@ -178,6 +178,11 @@ def has_gradient(view: View) -> bool:
     return call_of(view).gradient is not None
 
 
+def beside_the_input(view: View) -> bool:
+    """Return whether some gradients reach no input, so that the backward goes to the weights."""
+    return view.run.source == "parameters"
+
+
 def run_lines(view: View, call: ForwardCall, model: str) -> list[str]:
     """Write the forward in eval mode under the hook, and the backward."""
     name = record_of(view).name
@@ -185,12 +190,15 @@ def run_lines(view: View, call: ForwardCall, model: str) -> list[str]:
     hook = f"{layer}.register_forward_hook(keep)"
     if not has_gradient(view):
         return [f"{model}.eval()", f"with torch.no_grad(), {hook}:", f"    {call.source}"]
+    sources = "x"
+    if beside_the_input(view):
+        sources = f"[x, *{model}.parameters()], allow_unused=True"
     return [
         f"{model}.eval()",
         "x = x.clone().requires_grad_()",
         f"with {hook}:",
         *(f"    {line}" for line in score_lines(view, call)),
-        "torch.autograd.grad(score, x)  # calls the hooks and writes no .grad",
+        f"torch.autograd.grad(score, {sources})  # calls the hooks and writes no .grad",
     ]
 
 

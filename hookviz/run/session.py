@@ -171,6 +171,9 @@ class _ExtendedCapture(Block):
     def missing_gradients(self) -> bool:
         return self._cache.missing_gradients or self._addition.missing_gradients
 
+    def forget_gradients(self) -> None:
+        self._cache.forget_gradients()
+
     def data(self) -> FeatureCache:
         return self._addition.joined(self._cache.data())
 
@@ -436,6 +439,8 @@ class Session:
                 with observer, _explains_changed_weights(self.model):
                     output = self.call(*args, **kwargs)
                     self._check_names(output)
+                    if isinstance(observer, Capture | _ExtendedCapture):
+                        observer.forget_gradients()  # which the forward itself has taken
                     score = score_of(output, target, self.class_names)
                     if score is not None:
                         gradients = run_backward(score, sources, self.model, source)

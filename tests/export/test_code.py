@@ -319,6 +319,37 @@ def plain(conv, x):
     return conv(x)
 
 
+def convolving_a_parameter():
+    """Return a model with a layer that no input reaches."""
+    return model_of(
+        lambda m, x: (m.conv(m.position) * m.conv2(x)).mean((2, 3)),
+        position=nn.Parameter(torch.rand(1, 3, 4, 4)),
+        conv=nn.Conv2d(3, 4, 3),
+        conv2=nn.Conv2d(3, 4, 3),
+    )
+
+
+def partly_frozen():
+    model = convolving_a_parameter()
+    model.conv2.requires_grad_(False)
+    return model
+
+
+def with_two_heads():
+    """Return a model with a layer that no score depends on."""
+    return model_of(
+        lambda m, x: {"logits": m.conv(x).mean((2, 3)), "map": m.head(m.conv(x).relu())},
+        conv=nn.Conv2d(3, 4, 3),
+        head=nn.Conv2d(4, 2, 1),
+    )
+
+
+@pytest.mark.parametrize("made", [convolving_a_parameter, with_two_heads])
+def test_layers_beside_the_input_or_the_score_have_code(made):
+    with opened(made(), X, layer="conv", target=1) as explorer:
+        assert_code_equals_view(explorer)
+
+
 X = torch.rand(1, 3, 4, 4)
 COMPILED = torch.compile(nn.Conv2d(3, 4, 1), backend="eager")
 RARE = {
@@ -332,17 +363,7 @@ RARE = {
         torch.randint(9, (1,)),
         {},
     ),
-    # A model that convolves a parameter, and also the input.
-    "do not depend on the input": (
-        model_of(
-            lambda m, x: (m.conv(m.position) * m.conv2(x)).mean((2, 3)),
-            position=nn.Parameter(torch.rand(1, 3, 4, 4)),
-            conv=nn.Conv2d(3, 4, 3),
-            conv2=nn.Conv2d(3, 4, 3),
-        ),
-        X,
-        {},
-    ),
+    "and frozen weights": (partly_frozen(), X, {}),
     "a target for each sample": (MODEL, PICTURE, {"target": ["moon"]}),
     "heatmap 'saliency'": (Through(plain), X, {"heatmap": "saliency"}),
     "shown_after='activation'": (MODEL, PICTURE, {"shown_after": "activation"}),

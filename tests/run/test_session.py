@@ -274,6 +274,25 @@ def test_reading_the_input_of_a_session_runs_the_model_on_a_copy():
     assert not session.inputs.args[0].any() and not x.any()
 
 
+def test_a_gradient_that_the_forward_takes_itself_is_not_that_of_the_score():
+    """An energy network returns the gradient of its layers' sum at a detached input."""
+
+    def forward(model, x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            energy = model.b(model.a(x).tanh()).square().sum()
+            return torch.autograd.grad(energy, x, create_graph=True)[0]
+
+    model = model_of(forward, a=nn.Conv2d(1, 4, 3, padding=1), b=nn.Conv2d(4, 4, 3, padding=1))
+    x, number = torch.randn(1, 1, 8, 8), hookviz.output[0, 0, 3, 3]
+    shown = hookviz.explore(model, x, number)
+    with hookviz.capture(model) as own:
+        model(x)[0, 0, 3, 3].backward()
+    for name in "ab":
+        assert torch.allclose(shown.cache[name].gradient, own[name].gradient, atol=1e-6)
+    assert hookviz.explore(model, x).cache["a"].gradient is None  # there is no score
+
+
 def test_an_input_made_in_inference_mode_gets_a_gradient():
     with torch.inference_mode():
         x = torch.rand(2, 3, 8, 8)
