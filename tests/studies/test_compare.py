@@ -329,6 +329,13 @@ def test_changed_predictions_and_the_worst_input_are_reported(model):
     assert swapped[0].inputs_differ and swapped.predictions[0][1] != swapped.predictions[0][2]
 
 
+def test_inputs_that_differ_are_no_rounding(model, small):
+    same = hookviz.compare(model, model, small, inputs_b=small + 5)
+    assert same.first() is None
+    assert "differ already (relative difference" in same.verdict
+    assert "rounding explains" not in same.verdict
+
+
 def test_a_model_that_is_not_a_classifier_has_a_worst_input():
     a, x = nn.Conv2d(1, 2, 3), torch.randn(3, 1, 6, 6)
     x[1] *= 1e-3  # so small that a changed bias dominates its output

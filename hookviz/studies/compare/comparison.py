@@ -256,6 +256,13 @@ class Comparison(Tabular, Sequence[LayerDifference]):
         if all(row.output.equal for row in self):
             row = self.first(gradient=True)
             return f"equal, but the gradient of {row.layer} differs" if row else "equal to the bit"
+        row = next(iter(self))
+        if row.inputs is not None and row.inputs_differ:
+            return (
+                f"the inputs of {row.layer or 'the model itself'} differ already (relative "
+                f"difference {row.inputs.distance:.2g}), and no layer makes a difference more than "
+                f"{GROWTH} times larger"
+            )
         largest = max(row.output.distance for row in self)
         return f"rounding explains all differences (relative difference up to {largest:.2g})"
 
