@@ -97,6 +97,20 @@ def test_a_dead_sum_is_reported_beside_the_dead_one_of_its_branches():
     assert [each.layers for each in found] == [["1.1", "2"]]
 
 
+@pytest.mark.parametrize(("bias", "healthy"), [(-60.0, False), (0.0, True)])
+def test_a_dead_relu_of_the_models_own_forward_is_blamed_on_the_layers_before_it(bias, healthy):
+    torch.manual_seed(0)
+    forward = lambda m, x: m.out(F.relu(m.one(x) + m.two(x))).mean((2, 3))  # noqa: E731
+    model = model_of(
+        forward, one=nn.Conv2d(3, 8, 3), two=nn.Conv2d(3, 8, 3), out=nn.Conv2d(8, 3, 1)
+    )
+    nn.init.constant_(model.one.bias, bias)
+    findings = hookviz.diagnose(model, pictures())
+    assert findings.healthy == healthy
+    for found in faults(findings, "dead"):
+        assert "Initialise the layers before it again" in found.advice
+
+
 def of_complex_numbers(shift):
     """Return a complex convolution of real numbers, before a shift that may silence it."""
     return model_of(

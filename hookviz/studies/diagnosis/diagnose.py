@@ -95,8 +95,8 @@ def diagnose(
       of a tensor's numbers that become 0 in the type.
     - ``"dead"``, ``"constant"``, ``"saturated"``: more than half of a layer's channels are zero,
       or the same number, everywhere; or nine tenths of a sigmoid's or tanh's values at its ends.
-      A note where channels were trained away, or where a sigmoid gates or answers; ``"silent"``
-      where other inputs may wake the channels.
+      Nothing where a sigmoid gates or answers; a note where channels were trained away;
+      ``"silent"`` where other inputs may wake the channels.
     - ``"zero weights"``, ``"same channels"``, ``"not registered"``, ``"one module"``: weights that
       are zero, equal in all channels, not among the model's parameters, or under several names.
     - ``"exploding"``, ``"vanishing"``: activations (root mean square) or gradients (norm) that are

@@ -369,7 +369,7 @@ class CutRun:
             raise ValueError(f"{named} has new weights since the run: run the model again.")
         assert kept.returned is not None and kept.given is not None
         try:
-            index = _index(kept.returned, kept.arguments is None, sample, channel, position)
+            index = _index(kept.returned, kept.arguments, sample, channel, position)
         except ValueError as error:
             raise ValueError(f"{named} {error}") from None
         if kept.arguments is not None and kept.made is not None and kept.layout is not None:
@@ -557,16 +557,17 @@ class CutRun:
 
 def _index(
     returned: Tensor,
-    channels_last: bool,
+    arguments: dict[str, Any] | None,
     sample: int,
     channel: int,
     position: Sequence[int] | None,
 ) -> tuple[int, ...]:
     """Return a value's index in a layer's output."""
     try:
-        at = tuple(position or ())
+        at = () if position is None else tuple(position)
     except TypeError:
         raise ValueError(f"has no position {position!r}: give a tuple of whole numbers.") from None
+    channels_last = arguments is None
     sizes = returned.shape[1:-1] if channels_last else returned.shape[2:]
     if sizes and not at:
         words = {1: "(index,)", 2: "(row, column)", 3: "(depth, row, column)"}
@@ -574,6 +575,9 @@ def _index(
         raise ValueError(f"has {' × '.join(map(str, sizes))} positions: pass position={how}.")
     inner = (*at, channel) if channels_last else (channel, *at)
     batched = returned.ndim == len(inner) + 1
+    if arguments is not None:  # a convolution's dimensions are known, a linear layer takes any
+        rest = returned.ndim - arguments["weight"].ndim
+        batched = rest == 0 if rest in (-1, 0) else batched
     index = (sample, *inner) if batched else inner
     if len(index) != returned.ndim or (not batched and sample):
         shape = "×".join(map(str, returned.shape))
@@ -582,7 +586,7 @@ def _index(
     inside = [*places, "channel"] if channels_last else ["channel", *places]
     names = ["sample"] * batched + inside
     for name, each, size in zip(names, index, returned.shape, strict=True):
-        if not isinstance(each, Integral):
+        if not isinstance(each, Integral) or isinstance(each, bool):
             raise ValueError(f"has no {name} {each!r}: give a whole number.")
         if not 0 <= each < size:
             raise ValueError(f"has no {name} {each}: there are {size}, counted from 0.")

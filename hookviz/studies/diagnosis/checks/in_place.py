@@ -40,12 +40,13 @@ class InPlace(Check):
         if not pairs:
             return
         first, by = min(pairs, key=lambda pair: run.calls.index(pair[0]))
+        inside = repr(by.layer) if by.layer else "the model's own forward"
         names = dict.fromkeys([first.layer, *(call.layer for call, _ in pairs)])
         yield Finding(
             "in place",
             "note",
             f"The outputs of {counted(len(names), 'layer')} are overwritten in place, that of "
-            f"{first.layer!r} by {by.name} in {by.layer!r}: a plain forward hook that stores them "
+            f"{first.layer!r} by {by.name} in {inside}: a plain forward hook that stores them "
             "without a copy shows the later values.",
             "Use hookviz.capture, which copies, or clone() in your own hook.",
             **by.place | {"layer": first.layer, "call": first.call},

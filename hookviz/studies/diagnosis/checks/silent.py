@@ -139,7 +139,9 @@ def _finding(
     if new and judged != "trained away":
         judged, advice = "silent", new
     else:
-        advice = _ADVICE[kind if judged == "dead" else judged].format(owner)
+        advice = _ADVICE[kind if judged == "dead" else judged].format(
+            repr(owner) if owner else "the layers before it"
+        )
     kind = "silent" if judged == "silent" and kind == "dead" else kind
     severity = "warning" if judged == "dead" else "note"
     near = f"; the weights of {away} of them are next to zero" if away else ""
@@ -190,9 +192,9 @@ def silence(count: int, channels: int, away: int, samples: int, certain: bool) -
 
 
 _ADVICE = {
-    "dead": "Initialise {!r} again with zero bias: no gradient reaches it, so it cannot recover. A "
+    "dead": "Initialise {} again with zero bias: no gradient reaches it, so it cannot recover. A "
     "smaller learning rate protects the other channels.",
-    "constant": "Look at the weights of {!r}: they are zero, or far smaller than the bias.",
+    "constant": "Look at the weights of {}: they are zero, or far smaller than the bias.",
     "trained away": "No fix is needed: these channels were trained away, and could be pruned.",
     "silent": "Examine more and different inputs to see whether these channels ever respond.",
 }
