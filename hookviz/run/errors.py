@@ -6,7 +6,7 @@ import ast
 import linecache
 import re
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType
@@ -22,18 +22,22 @@ from .error_messages import fix_of, message_of
 
 
 def located_error(
-    error: Exception, model: nn.Module, arguments: Any, advice: str = ""
+    error: Exception,
+    model: nn.Module,
+    arguments: tuple[Sequence[Any], Mapping[str, Any]],
+    advice: str = "",
 ) -> Exception:
     """Return an exception that says in which layer the model's error arose, and on which input.
 
-    ``arguments`` are the model's. ``advice`` says what to do; without it a frequent error gets that
-    of PyTorch's message. The layer is found in the error's traceback.
+    ``arguments`` are the model's, positional and by name. ``advice`` says what to do;
+    without it a frequent error gets that of PyTorch's message. The layer is found in the error's
+    traceback.
     """
     names = module_names(model)
-    layer, layer_arguments = innermost_call(error, names) or (model, arguments)
+    layer, (args, kwargs) = innermost_call(error, names) or (model, arguments)
     name = names.get(layer, [""])[0]
     where = f"layer {name!r} ({type_name(layer)})" if name else type_name(layer)
-    received = tensors(layer_arguments)
+    received = tensors(args, kwargs)
     of_torch = isinstance(error, RuntimeError)
     if of_torch and (mismatch := _dtypes_differ(layer, received)):
         return ValueError(f"{where[0].upper()}{where[1:]} {_followed(mismatch, advice)}")
@@ -45,11 +49,13 @@ def located_error(
             f"The input, shape {shape}, does not fit {where}, which takes {takes(layer)}: "
             f"{_followed(reason, advice)}"
         )
-    shapes = _joined([str(tuple(tensor.shape)) for tensor in received]) or _kinds(layer_arguments)
+    shapes = [str(tuple(tensor.shape)) for tensor in tensors(args)]
+    shapes += [f"{key}={tuple(t.shape)}" for key, value in kwargs.items() for t in tensors(value)]
     wants = f", which takes {takes(layer)}" if takes(layer) else ""
     reason = _followed(first_line(error), advice or fix_of(error))
     return RuntimeError(
-        f"The model raised {type(error).__name__} in {where}{wants}, given {shapes}: {reason}"
+        f"The model raised {type(error).__name__} in {where}{wants}, given "
+        f"{_joined(shapes) or _kinds(args, kwargs)}: {reason}"
     )
 
 
@@ -79,15 +85,16 @@ def _convolved_shape(layer: nn.Module, shape: tuple[int, ...]) -> str:
     return f"give a tensor (N, {channels}, {', '.join(axes)}){how}."
 
 
-def _kinds(arguments: Any) -> str:
+def _kinds(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Describe arguments without tensors by their types.
 
-    >>> _kinds((["cat.jpg", "dog.jpg"], 3)), _kinds(())
-    ('a list of 2 and int', 'nothing')
+    >>> _kinds((["cat.jpg", "dog.jpg"],), {"size": 3}), _kinds((), {})
+    ('a list of 2 and size=int', 'nothing')
     """
+    named = [*(("", value) for value in args), *((f"{key}=", kwargs[key]) for key in kwargs)]
     words = [
-        f"a list of {len(argument)}" if isinstance(argument, list) else type(argument).__name__
-        for argument in arguments
+        f"{name}a list of {len(value)}" if isinstance(value, list) else name + type(value).__name__
+        for name, value in named
     ]
     return _joined(words) or "nothing"
 
@@ -124,13 +131,17 @@ def takes(layer: nn.Module) -> str:
 
 def innermost_call(
     error: BaseException, names: Container[nn.Module]
-) -> tuple[nn.Module, Any] | None:
-    """Return the innermost module that was running when the error arose, and its arguments."""
+) -> tuple[nn.Module, tuple[Sequence[Any], Mapping[str, Any]]] | None:
+    """Return the innermost module that was running when the error arose, and its arguments.
+
+    The arguments are the positional ones and those by name.
+    """
     innermost, traceback = None, error.__traceback__
     while traceback is not None:
         module = _called_by(traceback.tb_frame)
         if module is not None and module in names:
-            innermost = module, traceback.tb_frame.f_locals.get("args", ())
+            variables = traceback.tb_frame.f_locals
+            innermost = module, (variables.get("args", ()), variables.get("kwargs", {}))
         traceback = traceback.tb_next
     return innermost
 

@@ -357,6 +357,24 @@ def test_a_model_that_got_too_few_arguments_is_reported_with_them():
         hookviz.explore(model, {"x": X})
 
 
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({"x": X, "task": "zz"}, r"KeyError in .*, given x=\(2, 3, 9, 9\): 'zz'"),
+        ({"x": (X, X[:1]), "task": "zz"}, r"given x=\(2, 3, 9, 9\) and x=\(1, 3, 9, 9\): 'zz'"),
+        ((X, "zz"), r"KeyError in .*, given \(2, 3, 9, 9\): 'zz'"),
+        ({"x": 3, "task": "zz"}, "KeyError in .*, given x=int and task=str: 'zz'"),
+        ({"x": X[:, :2], "task": "a"}, r"shape \(2, 2, 9, 9\), does not fit layer 'conv'"),
+    ],
+)
+def test_arguments_by_name_are_listed_when_the_model_raises(inputs, words):
+    def forward(model, x, task):
+        return {"a": model.conv}[task](input=x)
+
+    with pytest.raises((ValueError, RuntimeError), match=words):
+        hookviz.explore(model_of(forward, conv=nn.Conv2d(3, 2, 3)), inputs)
+
+
 def test_unsupported_inputs_are_refused():
     with pytest.raises(TypeError, match="Cannot make an input of int"):
         prepare_input(3, RGB)
