@@ -504,6 +504,17 @@ def test_similarity_refuses_what_are_no_batches(inputs, error, message):
         hookviz.similarity(model, model, inputs)
 
 
+def test_similarity_takes_a_lone_dict_as_one_batch():
+    class Named(nn.Conv2d):
+        def forward(self, x):
+            return super().forward(x)
+
+    model, batch = Named(3, 2, 3), torch.randn(5, 3, 9, 9)
+    found = hookviz.similarity(model, model, {"x": batch})
+    assert found.samples == 5
+    assert torch.equal(found.matrix, hookviz.similarity(model, model, batch).matrix)
+
+
 def test_similarity_of_frames_takes_each_as_a_sample():
     class Video(nn.Module):
         def __init__(self):

@@ -166,8 +166,8 @@ def similarity(
         May be the same one. They run in eval mode and are as before afterwards, to the bit.
     inputs : iterable
         A loader or list of batches of at least four samples: tensors ``(N, ...)``, tuples of one
-        and labels, or dicts by the names of the models' arguments. A lone tensor is one batch. Both
-        models get each batch.
+        and labels, or dicts by the names of the models' arguments. A lone tensor or
+        dict is one batch. Both models get each batch.
     layers, layers_b : optional
         Which layers, as in `hookviz.capture`; None is every convolution. ``layers_b`` is as
         ``layers`` if left out.
@@ -215,7 +215,7 @@ def similarity(
         raise TypeError(
             f"inputs= of type {type(inputs).__name__} has no batches: give a loader or a list."
         )
-    if isinstance(inputs, Tensor):
+    if isinstance(inputs, (Tensor, Mapping)):
         inputs = [inputs]  # a single batch
     sides = [(model_a, layers), (model_b, layers if layers_b is None else layers_b)]
     sessions = [Session(model, ModelInput(())) for model, _ in sides]
