@@ -6,7 +6,7 @@ import numpy as np
 from torch import nn
 
 from ..draw.overlay import picture_of
-from ..hooking.select import first_names
+from ..hooking.select import dimensions, first_convolution, first_names
 from ..run.inputs import ModelInput
 from ..run.origins import (
     UNKNOWN,
@@ -23,6 +23,8 @@ from .view import View, cached
 
 def source_of(view: View) -> PictureSource | str:
     """Return the input sample that the shown maps were computed from, or why none can be named."""
+    if _is_folded(view):
+        return "the model folds the pictures of its input into the batch, or takes it in slices"
     if (single := _single_picture(view)) is not None:
         return single
     origins = _origins(view).get(whole_record_of(view).module, [])
@@ -30,6 +32,14 @@ def source_of(view: View) -> PictureSource | str:
     if call >= len(origins) or len(origins[call]) != rows or sample >= rows:
         return UNKNOWN
     return origins[call][sample]
+
+
+@cached(of_input=True)
+def _is_folded(view: View) -> bool:
+    """Return whether convolutions of pictures get an input such as crops or frames, of 5 sizes."""
+    main, first = view.session.inputs.main, first_convolution(view.session.model)
+    flat = first is not None and dimensions(first) < 3
+    return flat and main is not None and main.ndim == 5
 
 
 @cached(of_input=True)

@@ -1,6 +1,7 @@
 """The picture beside a map is the one that the map was computed from, or none is shown."""
 
 import numpy as np
+import pytest
 import torch
 from browsing import Browser
 from test_origins import Net, pictures
@@ -63,6 +64,13 @@ def test_several_pictures_are_replaced_by_a_sentence():
         "No picture is shown beside this map: it was computed from several input pictures."
     )
     assert explorer.frame.overlay is None  # no heatmap over an unrelated picture
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_crops_that_a_model_folds_into_the_batch_are_no_volume(count):
+    crops = torch.rand(count, 5, 3, 8, 8)
+    model = Net(lambda net, x: net.conv(x.flatten(0, 1)))
+    assert "folds the pictures" in shown(explore(model, crops, layer="conv"))
 
 
 def test_a_stroke_changes_the_first_input_only():
