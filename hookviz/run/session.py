@@ -24,11 +24,11 @@ from ..hooking.edit import LayerEdit, merged
 from ..hooking.handles import EveryModuleRuns
 from ..hooking.interrupts import Block
 from ..hooking.records import FeatureCache, TensorStore
-from ..hooking.select import Layers, all_modules, check_model, unwrapped
+from ..hooking.select import Layers, all_modules, check_model, type_name, unwrapped
 from ..hooking.tensors import map_tensors
 from ..hooking.threads import open_run
 from ..hooking.transforms import TransformError
-from .error_messages import is_of_reentrant_checkpoint
+from .error_messages import OVERWRITTEN, is_of_reentrant_checkpoint, message_of
 from .errors import located_error, needs_gradient, refuse_without_weights
 from .inputs import ModelInput, Transform, cure_words, prepare_input, refuse_nonfinite
 from .output import Leaf, leaves_of
@@ -109,19 +109,36 @@ def run_backward(
     if source == "everything":
         for parameter in model.parameters():
             parameter.grad = None  # `preserved_state` restores it
-        score.backward()
+        with _explains_overwritten(model):
+            score.backward()
         return {p: p.grad for p in model.parameters() if p.grad is not None}
     trained: list[Tensor] = []
     if source == "parameters":
         trained = [p for p in model.parameters() if p.requires_grad]
     try:
-        found = torch.autograd.grad(score, sources + trained, allow_unused=True)
+        with _explains_overwritten(model):
+            found = torch.autograd.grad(score, sources + trained, allow_unused=True)
     except RuntimeError as error:
         if not is_of_reentrant_checkpoint(error):
             raise
         return None  # reentrant checkpointing supports backward() only
     pairs = zip(trained, found[len(sources) :], strict=True)
     return {parameter: gradient for parameter, gradient in pairs if gradient is not None}
+
+
+@contextmanager
+def _explains_overwritten(model: nn.Module) -> Iterator[None]:
+    """Say what to do if a backward needs values that were overwritten in place."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not OVERWRITTEN.search(message_of(error)):
+            raise
+        raise RuntimeError(
+            f"{type_name(model)}, or the target, overwrites a tensor in place whose old values "
+            "the gradient needs: hookviz.diagnose(model, x) names the line; write a new tensor "
+            "there, or overwrite a clone()."
+        ) from error
 
 
 @contextmanager
@@ -132,7 +149,8 @@ def _explains_changed_weights(model: nn.Module) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if "inplace operation" not in str(error) or versions == [p._version for p in parameters]:
+        overwritten = OVERWRITTEN.search(message_of(error.__cause__ or error))
+        if not overwritten or versions == [p._version for p in parameters]:
             raise
         raise RuntimeError(
             "The weights were changed while the model ran, as by a training in another thread: "

@@ -240,6 +240,35 @@ def test_frozen_weights_that_the_forward_overwrites_in_place_are_named():
     hookviz.attention(model, x)
 
 
+def decodes_in_place(m, x):  # the boxes of a YOLOv5
+    y = m.conv(x).sigmoid()
+    y[..., :2] = y[..., :2] * 2
+    return y
+
+
+@pytest.mark.parametrize("study", [hookviz.explore, hookviz.trace, hookviz.attribute])
+def test_a_gradient_that_needs_overwritten_values_is_explained(study):
+    model, x = model_of(decodes_in_place, conv=nn.Conv2d(3, 2, 1)), torch.rand(1, 3, 4, 4)
+    words = f"^{type(model).__name__}, or the target, overwrites .*diagnose.* names the line.*clone"
+    with pytest.raises(RuntimeError, match=words) as error:
+        study(model, x, target=lambda output: output.sum())
+    assert "sigmoid" in str(error.value.__cause__).lower()
+    (finding,) = hookviz.diagnose(model, x, lambda output: output.sum())
+    assert finding.kind == "in place" and finding.file == __file__
+
+
+def test_weights_changed_by_another_thread_are_the_reason_of_a_failed_backward():
+    def forward(m, x):
+        y = m.last(m.first(x))
+        with torch.no_grad():
+            m.last.weight += 1  # as an optimizer's step in another thread
+        return y
+
+    layers = {"first": nn.Conv2d(3, 2, 1), "last": nn.Conv2d(2, 2, 1)}
+    with pytest.raises(RuntimeError, match=r"^The weights were changed while the model ran"):
+        hookviz.explore(model_of(forward, **layers), torch.rand(1, 3, 4, 4), target="output.sum()")
+
+
 def test_weights_that_the_forward_replaces_are_restored():
     model = MomentumEncoder()
     before = [parameter.clone() for parameter in model.parameters()]
