@@ -111,6 +111,13 @@ def test_a_dead_relu_of_the_models_own_forward_is_blamed_on_the_layers_before_it
         assert "Initialise the layers before it again" in found.advice
 
 
+def test_the_advice_on_tensors_that_do_not_fit_is_about_their_line():
+    forward = lambda m, x: torch.cat([m.one(x), m.two(x)], 1)  # noqa: E731
+    model = model_of(forward, one=nn.Conv2d(3, 8, 3), two=nn.Conv2d(3, 8, 3, stride=2))
+    (found,) = faults(hookviz.diagnose(model, pictures()), "shape")
+    assert found.operation == "cat" and found.advice.startswith("Change this line")
+
+
 def of_complex_numbers(shift):
     """Return a complex convolution of real numbers, before a shift that may silence it."""
     return model_of(

@@ -102,10 +102,9 @@ def _finding(
             "accuracy only to report."
         )
     if not advice and kind == "shape" and call is not None:
-        advice = (
-            f"Make {call.layer or 'forward'!r} fit its input, or change what made the input; "
-            "hookviz.graph(model, x) draws the layers up to there, with their shapes."
-        )
+        cure = f"Make {call.layer!r} fit its input, or change what made the input"
+        cure = cure if call.leaf else "Change this line, or the layers whose outputs meet in it"
+        advice = f"{cure}; hookviz.graph(model, x) draws the layers up to there, with their shapes."
     layer, number = call.place if call is not None else ("", 0)
     return Finding(
         kind,
