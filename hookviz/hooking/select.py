@@ -246,8 +246,10 @@ def first_names(model: nn.Module) -> dict[nn.Module, str]:
     return {module: aliases[0] for module, aliases in module_names(model).items()}
 
 
-def close_names(name: str, names: Iterable[str]) -> str:
+def close_names(name: str, names: Iterable[str], most: int = 6) -> str:
     """Return the end of an error message: similar names, in either case, or the first few.
+
+    ``most`` is how many of them are listed if none is similar.
 
     >>> close_names("Conv3", ["conv1", "conv2", "fc"])
     "close to it: 'conv2', 'conv1'"
@@ -256,8 +258,8 @@ def close_names(name: str, names: Iterable[str]) -> str:
     by_lower = {each.lower(): each for each in reversed(names)}
     if close := get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5):
         return "close to it: " + ", ".join(repr(by_lower[each]) for each in close)
-    tail = f", … ({len(names)} in all)" if len(names) > 6 else ""
-    return "there are: " + ", ".join(map(repr, names[:6])) + tail
+    tail = f", … ({len(names)} in all)" if len(names) > most else ""
+    return "there are: " + ", ".join(map(repr, names[:most])) + tail
 
 
 def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:

@@ -61,9 +61,7 @@ def _colormap(name: str, value: str, view: View) -> str:
 
 def _known_heatmap(name: str, value: str, view: View) -> str:
     if value not in (names := list(heatmap_names(view))):
-        raise ValueError(
-            f"Unknown heatmap {value!r}; {close_names(value, names)}; all are {', '.join(names)}."
-        )
+        raise ValueError(f"Unknown heatmap {value!r}; {close_names(value, names, len(names))}.")
     return value
 
 

@@ -193,6 +193,11 @@ def unchanged():
         ("alpha", 1.5, "alpha=1.5 is not an opacity: give 0 to 1"),
         ("heatmap", "gradcm", "Unknown heatmap 'gradcm'; close to it: 'gradcam'"),
         ("heatmap", "GradCAM", "Unknown heatmap 'GradCAM'; close to it: 'gradcam'"),
+        (
+            "heatmap",
+            "?",
+            r"Unknown heatmap '\?'; there are: 'gradcam', [^…;]* 'activation', [^;]*$",
+        ),
         ("target", "output[", "is not an expression of the output"),
     ],
 )
