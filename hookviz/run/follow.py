@@ -94,7 +94,8 @@ def fills_its_memory(tensor: Tensor) -> bool:
         return True
 
 
-_ESCAPES = {"numpy", "tolist", "__array__", "__deepcopy__", "__dlpack__", "to_dlpack", "data_ptr"}
+ESCAPES = {"numpy", "tolist", "__array__", "__deepcopy__", "__dlpack__", "to_dlpack", "data_ptr"}
+"""The names of the methods of a tensor by which its values leave torch."""
 
 
 def detect_escapes(report: Callable[[str, Tensor], object]) -> Block:
@@ -108,7 +109,7 @@ def detect_escapes(report: Callable[[str, Tensor], object]) -> Block:
 
     def call(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         name = getattr(function, "__name__", "")
-        if name in _ESCAPES:
+        if name in ESCAPES:
             report(name, args[0])
         return function(*args, **kwargs)
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import math
 import re
 import tarfile
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from heavy import heavy_but
 from torch import nn
+from torch.nn import functional
 
 import hookviz
 from hookviz.__main__ import main
@@ -319,7 +321,8 @@ class Late(torch.autograd.Function):
 
 def test_the_refusal_names_the_operation_that_cannot_be_exported():
     x = torch.randn(1, 3, 8, 8)
-    with pytest.raises(NetworkError, match=r"Sorting.*aten\.cummax.*network=False") as error:
+    refused = r"Sorting cannot .* page: ONNX lacks an operation \(aten\.cummax\)\. .*network=False"
+    with pytest.raises(NetworkError, match=refused) as error:
         ran(Sorting(True).eval(), x)
     assert error.value.operation.startswith("aten.cummax")
     with pytest.raises(NetworkError, match=r"Branching.*depends on a tensor's values"):
@@ -336,6 +339,94 @@ def test_the_forward_is_exported_if_only_the_backward_cannot_be():
     assert "gradients" in network.note and "aten.cummax" in network.note
     assert network.outputs == ["logits", "activation:conv"]
     assert not network.layers[0].graded and network.difference < 1e-5
+
+
+class Between(nn.Module):
+    """Two convolutions with a function between them that also takes the model."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
+        self.kernels, self.head = nn.Linear(4, 144), nn.Linear(4, 3)
+        self.function, self.stored = function, None
+
+    def forward(self, x):
+        x = self.second(self.function(self, self.first(x)))
+        return self.head(x.flatten(2).mean(2))
+
+    def predicted(self, x, *shape):
+        """Predict the values of a tensor from the mean of each channel."""
+        return self.kernels(x.flatten(2).mean(2)).flatten()[: math.prod(shape)].view(shape)
+
+    def store(self, x):
+        self.stored = x.detach().numpy(), x.mean().tolist()
+        return x
+
+
+def leaky(model, x):
+    x = x.clone()
+    x[x < 0] = 0.1 * x[x < 0]
+    return x
+
+
+TRIANGLE = torch.ones(8, 8).triu().bool()
+
+
+@pytest.mark.parametrize(
+    ("operation", "function"),
+    [
+        (
+            "Tensor.numpy",
+            lambda _, x: x * torch.from_numpy(x.detach().mean((0, 2, 3), True).numpy()),
+        ),
+        ("Tensor.__array__", lambda _, x: x * float(np.asarray(x.detach()).mean())),
+        ("Tensor.tolist", lambda _, x: x[:, x.mean((0, 2, 3)).argsort().tolist()]),
+        ("aten._unique2", lambda _, x: x / x.unique().numel()),
+        ("aten.nonzero", lambda _, x: x / len((x > 0).nonzero())),
+        ("aten.masked_select", lambda _, x: x + x.masked_select(x > 0).sum()),
+        ("aten.index by a mask", leaky),
+    ],
+)
+def test_models_whose_values_would_become_constants_are_refused(operation, function):
+    named = rf"Between cannot be written for a page: .*\({re.escape(operation)}\)\. Write"
+    with pytest.raises(NetworkError, match=named):
+        ran(Between(function).eval(), torch.randn(1, 3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        Between.store,
+        lambda _, x: x + x[:, :, TRIANGLE].mean(),
+        lambda _, x: x * torch.ones_like(x).mean((2, 3)).tolist()[0][0],
+        lambda _, x: x.masked_fill(x < 0, 0)[:, x.mean((0, 2, 3)).argsort()],
+    ],
+    ids=["stored only", "constant mask", "constant list", "computed index"],
+)
+def test_values_that_a_graph_computes_for_each_input_are_not_refused(function):
+    x, model = torch.randn(1, 3, 8, 8), Between(function).eval()
+    network, _ = ran(model, x)
+    assert close(answer(network, 3 * x.flip(3))["logits"], model(3 * x.flip(3)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, x: functional.conv2d(
+            x, m.predicted(x, 4, 2, 3, 2), m.predicted(x, 4), (2, 3), (1, 2), (2, 1), groups=2
+        ),
+        lambda m, x: functional.conv_transpose2d(
+            x, m.predicted(x, 4, 2, 3, 3), m.predicted(x, 4), 2, padding=1, groups=2, dilation=2
+        ),
+        lambda m, x: functional.conv1d(x.flatten(2), m.predicted(x, 4, 4, 5), stride=3)[..., None],
+        lambda m, x: functional.conv2d(x.new_ones(1, 4, 6, 6), m.predicted(x, 4, 4, 3, 3)),
+    ],
+    ids=["grouped", "transposed", "one axis", "constant input"],
+)
+def test_computed_kernels_have_the_gradients_of_torch(function):
+    model, x = Between(function).eval(), torch.randn(1, 3, 8, 9)
+    network, _ = ran(model, x)
+    assert_equals_torch(network, model, torch.randn(1, 3, 8, 9), 2)
 
 
 # The runtime

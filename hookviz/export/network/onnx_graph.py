@@ -26,7 +26,15 @@ from ...run.output import Output
 from ...run.session import Run, Session
 from ...run.target import Target, sample_scores
 from ...studies.compare.difference import TensorDifference, difference
-from .traced import NetworkError, NetworkLayer, TracedNetwork, operation_in, trace_network
+from .traced import (
+    NetworkError,
+    NetworkLayer,
+    TracedNetwork,
+    operation_in,
+    refusal,
+    trace_network,
+)
+from .values import refuse_baked_values
 
 Precision = Literal["float32", "float16", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -144,6 +152,7 @@ def export_network(
     check_installed()
     options: dict[str, Any] = {"sample": sample, "target": target, "answers": answers}
     note = ""
+    refuse_baked_values(session)
     try:
         traced = trace_network(session, names, **options)
         model = to_onnx(traced, session.name)
@@ -202,12 +211,8 @@ def to_onnx(traced: TracedNetwork, name: str) -> Any:
         while every is not None and not operation:
             operation = operation_in(str(every))
             every = every.__cause__ or every.__context__
-        what = f"the operation {operation}" if operation else str(error).partition("\n")[0]
-        raise NetworkError(
-            f"{name} cannot be written for a page, which has no {what}: write the page with "
-            "network=False.",
-            operation,
-        ) from error
+        why = "ONNX lacks an operation" if operation else str(error).partition("\n")[0]
+        raise refusal(name, why, operation) from error
     assert program is not None
     model = program.model_proto
     _rename(model.graph, list(traced.inputs), traced.outputs)

@@ -143,7 +143,7 @@ def trace_network(
     ------
     NetworkError
         The model takes something else than one tensor, computes in another precision than float32,
-        or its code depends on the values of a tensor.
+        or its code depends on a number that is taken from a tensor.
     """
     given = _one_tensor(session, sample)
     core = session.model
@@ -360,13 +360,20 @@ def _graph_of(
         operation = operation_in(str(error))
         asks = "_local_scalar_dense" in operation or "data-dependent" in str(error)
         why = "its code depends on a tensor's values" if asks else str(error).partition("\n")[0]
-        raise NetworkError(
-            f"{name} cannot be written for a page: {why}"
-            + (f" ({operation})" if operation else "")
-            + ". Write the page with network=False.",
-            operation,
-        ) from error
+        raise refusal(name, why, operation) from error
     return graph.eval()
+
+
+def refusal(name: str, why: str, operation: str = "") -> NetworkError:
+    """Return the error for a model that cannot be exported.
+
+    >>> print(refusal("Net", "ONNX lacks an operation", "aten.cummax"))
+    Net cannot be written for a page: ONNX lacks an operation (aten.cummax). Write the page
+    with network=False.
+    """
+    reason = f"{why} ({operation})" if operation else why
+    sentence = f"{name} cannot be written for a page: {reason}. Write the page with network=False."
+    return NetworkError(sentence, operation)
 
 
 def operation_in(message: str) -> str:
@@ -489,26 +496,58 @@ def convolution_backward(
     output_padding: Sequence[int],
     groups: int,
     output_mask: Sequence[bool],
-) -> tuple[Tensor | None, None, None]:
-    """Compute the gradient with respect to a convolution's input, by a convolution.
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Compute the gradients of a convolution by convolutions; None for those not in the mask.
 
-    That of a convolution is the transposed convolution with the same kernel, and the other way
-    round (Dumoulin & Visin 2016, "A guide to convolution arithmetic for deep learning", 4). The
-    output padding makes up for the last places that a stride leaves out:
-    ``p_i = in_i - ((out_i - 1) * s_i - 2 * pad_i + d_i * (k_i - 1) + 1)``.
+    The gradient with respect to the input of a convolution is the transposed convolution with the
+    same kernel, and the other way round (Dumoulin & Visin 2016, "A guide to convolution arithmetic
+    for deep learning", 4). The output padding makes up for the last places that a stride leaves
+    out: ``p_i = in_i - ((out_i - 1) * s_i - 2 * pad_i + d_i * (k_i - 1) + 1)``.
 
-    The signature is that of ``aten.convolution_backward``; the parameters' gradients are None.
+    The signature is that of ``aten.convolution_backward``.
     """
-    if not output_mask[0]:
-        return None, None, None
-    extra = [0] * len(stride)
-    if not transposed:
-        ends = zip(given.shape[2:], gradient.shape[2:], weight.shape[2:], strict=True)
-        extra = [
-            i - ((o - 1) * stride[d] - 2 * padding[d] + dilation[d] * (k - 1) + 1)
-            for d, (i, o, k) in enumerate(ends)
-        ]
-    back = torch.ops.aten.convolution(
-        gradient, weight, None, stride, padding, dilation, not transposed, extra, groups
+    back = weights = bias = None
+    if output_mask[0]:
+        extra = [0] * len(stride)
+        if not transposed:
+            ends = zip(given.shape[2:], gradient.shape[2:], weight.shape[2:], strict=True)
+            extra = [
+                i - ((o - 1) * stride[d] - 2 * padding[d] + dilation[d] * (k - 1) + 1)
+                for d, (i, o, k) in enumerate(ends)
+            ]
+        back = torch.ops.aten.convolution(
+            gradient, weight, None, stride, padding, dilation, not transposed, extra, groups
+        )
+    if output_mask[1]:
+        sides = (gradient, given) if transposed else (given, gradient)
+        weights = _kernel_gradient(*sides, weight.shape, stride, padding, dilation, groups)
+    if output_mask[2]:
+        bias = gradient.sum([0, *range(2, gradient.ndim)])
+    return back, weights, bias
+
+
+def _kernel_gradient(
+    given: Tensor,
+    gradient: Tensor,
+    shape: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Compute the gradient with respect to the kernel of a convolution.
+
+    It is the convolution of the input with the output's gradient, in which stride and dilation, and
+    batch and channels, change places. Places of the input that a stride leaves out make it larger
+    than the kernel.
+    """
+    grouped = given.reshape(len(given), groups, -1, *given.shape[2:]).transpose(0, 2)
+    grouped = grouped.reshape(len(grouped), -1, *given.shape[2:])
+    kernels = gradient.transpose(0, 1)
+    axes = [0] * len(stride)
+    found = torch.ops.aten.convolution(
+        grouped, kernels, None, dilation, padding, stride, False, axes, groups
     )
-    return back, None, None
+    for axis, size in enumerate(shape[2:], 2):
+        found = found.narrow(axis, 0, size)
+    return found.transpose(0, 1)
