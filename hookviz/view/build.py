@@ -145,7 +145,7 @@ def _opening(view: View) -> str:
 
 def run_names_of(view: View) -> tuple[str, ...]:
     """Return the names of the original run, the edited one and their difference; () for one run."""
-    if view.original is None:
+    if view.original is None and view.edited is None:
         return ()
     before, after = view.run_names
     return before, after, "difference" if before == "original" else f"{after} − {before}"

@@ -146,9 +146,12 @@ def answer_facts(answer: ShownOutput, sample: int) -> m.OutputFacts | None:
 
 
 def edit_list(view: View) -> list[m.EditFacts]:
-    """Return the edits of this run; with channel and factor for those that only multiply one."""
+    """Return the edits, also where the run without them is shown.
+
+    Those that only multiply one channel have channel and factor.
+    """
     found = []
-    for each in view.session.edits:
+    for each in (view.edited or view).session.edits:
         channel = each.channels if isinstance(each.channels, int) else None
         if channel is not None and not each.is_of(each.layer, channel):
             channel = None

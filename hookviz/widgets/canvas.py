@@ -120,11 +120,13 @@ class Canvas(anywidget.AnyWidget):
         """Return the settings and, after a change of run, sample or palette, the facts."""
         view = self._explored.displayed()
         traits = {"settings": m.as_json(settings_payload(view))}
-        # If one of the first four changes, the numbers of the run change.
-        run = (view.run, view.which, len(view.drops), view.settings.target)
+        # If one of these changes, the numbers of the run change. An edit changes the edited run
+        # only, also while the original run is shown.
+        edited = view.edited or view
+        run = (view.run, edited.run, view.which, len(view.drops), view.settings.target)
         now = (*run, input_sample(view), view.settings.cmap)
         if now != self._latest:
-            is_new_run = self._latest[:4] != run
+            is_new_run = self._latest[: len(run)] != run
             self._latest = now
             if is_new_run:
                 self._run += 1
@@ -164,7 +166,8 @@ class Canvas(anywidget.AnyWidget):
         return with_texts(value, lambda text: self._replaced.get(text, text))
 
     def _facts(self, view: View) -> dict[str, Any]:
-        inputs = view.session.inputs
+        session = (view.edited or view).session
+        inputs = session.inputs
         if inputs is not self._inputs:  # edits of the input belong to the picture and go with it
             self._edits = {key: each for key, each in self._edits.items() if not each.of_input}
             self._inputs = inputs
@@ -172,7 +175,7 @@ class Canvas(anywidget.AnyWidget):
             "run": self._run,
             "blind": not picture_tensors(inputs),
         }
-        for edit, each in zip(facts["edits"], view.session.edits, strict=True):
+        for edit, each in zip(facts["edits"], session.edits, strict=True):
             edit["key"] = self._key_of(each)
         return facts
 

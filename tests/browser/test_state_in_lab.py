@@ -98,6 +98,21 @@ def test_the_factor_of_a_removed_edit_is_one_again(canvas):
         expect(number).to_have_text("1.00")
 
 
+def test_edits_stay_on_the_screen_while_the_original_run_is_shown(canvas):
+    notebook, app = canvas
+    open_drawer(app, "Edit")
+    app.get_by_role("button", name="off", exact=True).click()
+    menu = app.get_by_label("whose pictures are shown")
+    menu.select_option("original")
+    expect(app.locator(".hv-activation .hv-label")).to_contain_text("original run")
+    expect(menu).to_be_visible()
+    expect(app.locator(".hv-edit")).to_have_count(1)
+    expect(app.get_by_role("button", name="Edit (1)")).to_be_visible()
+    notebook.page.keyboard.press("Control+z")
+    expect(app.locator(".hv-edit")).to_have_count(0)
+    expect(menu).to_be_hidden()
+
+
 def test_removed_views_leave_no_listeners(open_canvas):
     """Each run of the second cell creates another view of the same explorer."""
     notebook, _ = open_canvas(f"import hookviz; {MAKE}", "explorer")

@@ -253,6 +253,7 @@ def test_two_pictures_are_compared_in_one_explorer(explorer):
         assert np.array_equal(arrays["maps"][20], values)
         explorer.channel, explorer.shown_run = 20, run
         assert np.array_equal(explorer.frame.panels[0].values, values)
+        assert browser.canvas.facts["run_names"] == names and browser.canvas.facts["pair"]
     pictures = [browser.ask("picture", of=[0, 0, 0], shown_run=run)[1] for run in wanted]
     assert not np.array_equal(pictures[0]["pixels"], pictures[1]["pixels"])
     browser.request(**press)

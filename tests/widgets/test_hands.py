@@ -86,6 +86,7 @@ def test_the_original_run_and_the_difference_can_be_shown(explorer):
     assert np.array_equal(explorer.frame.heatmap, one.heatmap)
     assert explorer.frame.predictions == one.predictions
     assert "original" in explorer.frame.panels[0].caption
+    assert explorer.frame.run_names == two.run_names == ("original", "edited", "difference")
     explorer.shown_run = "difference"
     shown = explorer.frame
     for place in (0, 1):
@@ -98,6 +99,30 @@ def test_the_original_run_and_the_difference_can_be_shown(explorer):
     explorer.undo()
     assert explorer.edits == () and explorer.shown_run == "difference"
     assert explorer.frame.panels[0].caption.count("edited") == 0
+
+
+def test_the_browser_keeps_the_edits_while_the_original_run_is_shown(explorer):
+    browser = Browser(explorer)
+
+    def shown_edits():
+        return [(edit["words"], edit["key"]) for edit in browser.canvas.facts["edits"]]
+
+    browser.request("factor", layer=LAYER, channel=32, factor=0)
+    edits, names = shown_edits(), browser.canvas.facts["run_names"]
+    run = browser.canvas.facts["run"]
+    browser.move(shown_run="original")
+    assert browser.canvas.facts["run"] > run
+    assert (shown_edits(), browser.canvas.facts["run_names"]) == (edits, names)
+    browser.request("factor", layer=LAYER, channel=3, factor=0.5)
+    assert [key for _, key in shown_edits()] == [edits[0][1], edits[0][1] + 1]
+    assert len(explorer.edits) == 2 and explorer.shown_run == "original"
+    _, arrays = browser.ask("layer", layer=LAYER, shown_run="edited")
+    assert (arrays["maps"][32] == 0).all()
+    browser.request("drop", key=edits[0][1])
+    assert [words for words, _ in shown_edits()] == [f"{LAYER}, channel 3: × 0.5"]
+    browser.request("edits", keys=[])
+    assert shown_edits() == [] and explorer.edits == ()
+    assert browser.canvas.facts["run_names"] == []
 
 
 def test_edits_apply_in_order_and_survive_new_targets_and_pictures(model, explorer):
