@@ -432,10 +432,26 @@ export class App {
     this.flip.follow();
     this.output.update();
     this.offerDrawers();
+    const { focused } = this;
     render(h(Face, { app: this }), this.root);
+    if (focused && (!focused.isConnected || focused.closest("[hidden]"))) this.takeFocus(focused);
     if (this.shown) {
       afterPaint(() => this.frame < 0 || source.prefetch(this.at, this.neighbours()));
     }
+  }
+
+  /** The element of the view with the focus; the view may be in a shadow root. */
+  get focused() {
+    const { activeElement } = this.root.getRootNode() as Document;
+    return activeElement && this.root.contains(activeElement) ? activeElement : null;
+  }
+
+  /** Keys and undo have to go on after the control that had the focus is gone. */
+  takeFocus(before: Element) {
+    const { activeElement } = this.root.getRootNode() as Document;
+    // A hidden element loses the focus only later.
+    if (activeElement && activeElement !== document.body && activeElement !== before) return;
+    this.root.querySelector<HTMLElement>(".hv-channels")?.focus({ preventScroll: true });
   }
 
   /** Make the choices of a channel that had to wait for the layer; returns whether a setting changed. */

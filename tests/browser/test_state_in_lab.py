@@ -98,6 +98,25 @@ def test_the_factor_of_a_removed_edit_is_one_again(canvas):
         expect(number).to_have_text("1.00")
 
 
+def test_keys_go_on_after_the_control_with_the_focus_is_removed(canvas):
+    notebook, app = canvas
+    keyboard = notebook.page.keyboard
+    open_drawer(app, "Edit")
+    app.get_by_role("button", name="off", exact=True).click()
+    chips = app.locator(".hv-edit")
+    chips.click()
+    expect(chips).to_have_count(0)
+    keyboard.press("Control+z")
+    expect(chips).to_have_count(1)
+    keyboard.press("ArrowRight")
+    app.get_by_role("button", name="off", exact=True).click()
+    expect(chips).to_have_count(2)
+    app.get_by_role("button", name="restore all").click()
+    expect(chips).to_have_count(0)
+    keyboard.press("Control+z")
+    expect(chips).to_have_count(2)
+
+
 def test_edits_stay_on_the_screen_while_the_original_run_is_shown(canvas):
     notebook, app = canvas
     open_drawer(app, "Edit")
