@@ -44,7 +44,14 @@ export function CardView({ card, panel }: { card: Card; panel: Panel }) {
   const isHere = card.panel === panel && shown && place && shown.data.width > 0 &&
     String(place) !== card.dismissed;
   useLayoutEffect(() => {
-    if (root.current && place) beside(root.current, panel, app.root, { v: place[0], u: place[1] });
+    const { current } = root;
+    if (!current || !place) return;
+    const put = () => beside(current, panel, app.root, { v: place[0], u: place[1] });
+    if (app.root.clientWidth) return put();
+    // A change of JupyterLab's theme takes the view's size away for a moment.
+    const size = new ResizeObserver(() => app.root.clientWidth && put());
+    size.observe(app.root);
+    return () => size.disconnect();
   }, [isHere, String(place), k, x, y, app.width]);
   if (!isHere) return null;
   const { data, at: { channel } } = shown;

@@ -56,6 +56,29 @@ def at(page, name, u, v):
     return box["x"] + u * box["width"], box["y"] + v * box["height"]
 
 
+WITHOUT_SIZE = """root => new Promise((done) => {
+  requestAnimationFrame(() => (root.style.display = "none"));
+  document.body.dispatchEvent(
+    new KeyboardEvent("keydown", { key: "ArrowRight", shiftKey: true, bubbles: true }),
+  );
+  requestAnimationFrame(() => done(root.style.display = ""));
+})"""
+
+
+def test_the_card_is_beside_its_position_after_a_moment_without_size(page):
+    """JupyterLab takes a view's size away while it changes its theme."""
+    page.mouse.click(*at(page, "activation", 0.3, 0.6))
+    card = page.locator(".hv-card-here")
+    before = card.bounding_box()
+    page.locator("#hookviz").evaluate(WITHOUT_SIZE)
+
+    def is_beside():
+        after = card.bounding_box()
+        return 0 < after["x"] - before["x"] < 60 and abs(after["y"] - before["y"]) < 5
+
+    wait_for(is_beside, "the card beside the next position")
+
+
 def test_wheel_drag_and_double_click_zoom_and_move_all_panels(page):
     x, y = at(page, "activation", 0.27, 0.77)  # inside a cell of the map
     page.mouse.move(x, y)
