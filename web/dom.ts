@@ -34,7 +34,7 @@ export function shareOf(event: MouseEvent, element: Element) {
   return { x: (event.clientX - box.left) / box.width, y: (event.clientY - box.top) / box.height };
 }
 
-/** Act once the screen shows what is drawn: other work in this task would delay that. */
+/** Act after the next frame is on the screen: work before that would delay it. */
 export function afterPaint(act: () => void) {
   requestAnimationFrame(() => setTimeout(act));
 }

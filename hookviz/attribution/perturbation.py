@@ -132,8 +132,8 @@ def scorecam(
 def _picture_of(session: Session, layer: str | nn.Module) -> int | None:
     """Return the index of the input tensor that a layer sees in its last call.
 
-    None is the main input: if there is no other picture, or the layer sees several or an unknown
-    one.
+    None stands for the main input. It is returned if there is only one input, if the layer sees
+    several, and if it is not known which one it sees.
     """
     inputs = session.inputs
     if len(tensors(inputs.args, inputs.kwargs)) < 2 or not picture_tensors(inputs):

@@ -29,9 +29,8 @@ def located_error(
 ) -> Exception:
     """Return an exception that says in which layer the model's error arose, and on which input.
 
-    ``arguments`` are the model's, positional and by name. ``advice`` says what to do;
-    without it a frequent error gets that of PyTorch's message. The layer is found in the error's
-    traceback.
+    ``arguments`` are the model's, positional and by name. ``advice`` says what to do; without it a
+    frequent error gets that of PyTorch's message. The layer is found in the error's traceback.
     """
     names = module_names(model)
     layer, (args, kwargs) = innermost_call(error, names) or (model, arguments)

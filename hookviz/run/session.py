@@ -106,22 +106,21 @@ def run_backward(
 
     Otherwise return the gradients of the parameters that one reached, if the source includes them.
     """
-    if source == "everything":
-        for parameter in model.parameters():
-            parameter.grad = None  # `preserved_state` restores it
-        with _explains_overwritten(model):
-            score.backward()
-        return {p: p.grad for p in model.parameters() if p.grad is not None}
     trained: list[Tensor] = []
     if source == "parameters":
         trained = [p for p in model.parameters() if p.requires_grad]
-    try:
-        with _explains_overwritten(model):
+    with _explains_overwritten(model):
+        if source == "everything":
+            for parameter in model.parameters():
+                parameter.grad = None  # `preserved_state` restores it
+            score.backward()
+            return {p: p.grad for p in model.parameters() if p.grad is not None}
+        try:
             found = torch.autograd.grad(score, sources + trained, allow_unused=True)
-    except RuntimeError as error:
-        if not is_of_reentrant_checkpoint(error):
-            raise
-        return None  # reentrant checkpointing supports backward() only
+        except RuntimeError as error:
+            if not is_of_reentrant_checkpoint(error):
+                raise
+            return None  # reentrant checkpointing supports backward() only
     pairs = zip(trained, found[len(sources) :], strict=True)
     return {parameter: gradient for parameter, gradient in pairs if gradient is not None}
 

@@ -166,8 +166,8 @@ def similarity(
         May be the same one. They run in eval mode and are as before afterwards, to the bit.
     inputs : iterable
         A loader or list of batches of at least four samples: tensors ``(N, ...)``, tuples of one
-        and labels, or dicts by the names of the models' arguments. A lone tensor or
-        dict is one batch. Both models get each batch.
+        and labels, or dicts by the names of the models' arguments. A lone tensor or dict is one
+        batch. Both models get each batch.
     layers, layers_b : optional
         Which layers, as in `hookviz.capture`; None is every convolution. ``layers_b`` is as
         ``layers`` if left out.
