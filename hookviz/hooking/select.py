@@ -95,15 +95,16 @@ def check_module(model: nn.Module) -> None:
 
 def is_convolution(module: nn.Module) -> bool:
     """Return whether the module is a convolution, quantized ones included."""
-    return isinstance(module, CONVOLUTIONS) or _is_quantized_convolution(type(module).__mro__)
+    kind: Any = type(module)
+    return _convolves(kind)
 
 
 @lru_cache(maxsize=256)
-def _is_quantized_convolution(bases: tuple[type, ...]) -> bool:
+def _convolves(kind: type) -> bool:
     # Quantized convolutions are not subclasses, and their package is not imported here.
-    return any(
+    return issubclass(kind, CONVOLUTIONS) or any(
         base.__name__ in _CONVOLUTION_NAMES and base.__module__.startswith("torch.ao.nn.quantized")
-        for base in bases
+        for base in kind.__mro__
     )
 
 
@@ -224,21 +225,25 @@ def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
     """Return all modules of ``model`` with all their names, without wrappers."""
     core, wrapper = unwrapped(model)
     names: dict[nn.Module, list[str]] = {}
-
-    def add(name: str, plain: str, module: Any) -> None:
-        if not isinstance(module, nn.Module):  # a ScriptModule's attribute may be anything
-            return
-        if _WRAPPED.isdisjoint(module._modules.keys()):  # else the wrapped module has its name
-            aliases = names.setdefault(module, [])
-            for alias in (plain, name, f"{wrapper}.{name}".strip(".") if wrapper else name):
-                if alias not in aliases:
-                    aliases.append(alias)
-        for key, inner in module._modules.items():
-            plain_name = plain if key in _WRAPPED else f"{plain}.{key}" if plain else key
-            add(f"{name}.{key}" if name else key, plain_name, inner)
-
-    add("", "", core)
+    _add_names(names, wrapper, "", "", core)
     return names
+
+
+def _add_names(
+    names: dict[nn.Module, list[str]], wrapper: str, name: str, plain: str, module: Any
+) -> None:
+    """Add the names of a module and of those in it; ``plain`` is the one without wrappers."""
+    if not isinstance(module, nn.Module):  # a ScriptModule's attribute may be anything
+        return
+    inner = module._modules
+    if _WRAPPED.isdisjoint(inner.keys()):  # else the wrapped module has its name
+        aliases = names.setdefault(module, [])
+        for alias in (plain, name, f"{wrapper}.{name}".strip(".") if wrapper else name):
+            if alias not in aliases:
+                aliases.append(alias)
+    for key, each in inner.items():
+        plain_name = plain if key in _WRAPPED else f"{plain}.{key}" if plain else key
+        _add_names(names, wrapper, f"{name}.{key}" if name else key, plain_name, each)
 
 
 def first_names(model: nn.Module) -> dict[nn.Module, str]:

@@ -157,6 +157,8 @@ class OperationType:
         True if the result depends on the shape of the input tensors, not on their values.
     forgets : bool
         True if it overwrites a tensor and uses none of its old values.
+    reads_all : bool
+        True if the values of all input tensors are in the result.
     tensors : tuple of bool
         Which arguments are tensors, or lists of them.
     lists : bool
@@ -171,6 +173,7 @@ class OperationType:
     writes: tuple[str, ...]
     of_shapes: bool
     forgets: bool
+    reads_all: bool
     tensors: tuple[bool, ...]
     lists: bool
 
@@ -190,15 +193,19 @@ def operation_type(function: Any) -> OperationType:
     name = plain_name(function.overloadpacket.__name__.strip("_"))
     kind, mutates = _kind(function, name), function._schema.is_mutable
     makes_new = kind in (Kind.FACTORY, Kind.RANDOM)
+    of_shapes = makes_new and (name.endswith("_like") or name.startswith("new_"))
+    outs = frozenset(argument.name for argument in arguments if argument.is_out)
+    forgets = mutates and name in OVERWRITING
     return OperationType(
         name,
         kind,
         {str(_ARGUMENTS.get(each.name, each.name)): each.default_value for each in arguments},
         mutates,
-        frozenset(argument.name for argument in arguments if argument.is_out),
+        outs,
         () if torch.Tag.inplace_view in function.tags else tuple(written),
-        of_shapes=makes_new and (name.endswith("_like") or name.startswith("new_")),
-        forgets=mutates and name in OVERWRITING,
+        of_shapes,
+        forgets,
+        reads_all=not (outs or of_shapes or forgets),
         tensors=tuple("Tensor" in str(each.type) for each in arguments),
         lists=any("List[" in str(each.type) for each in arguments if "Tensor" in str(each.type)),
     )

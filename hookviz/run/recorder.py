@@ -40,6 +40,7 @@ class ModuleCall:
     fingerprints: tuple[Any, ...] = field(repr=False)  # of its input tensors
 
 
+_Running = ModuleCallStack[tuple[ModuleCall, bool]]
 V = TypeVar("V")
 
 _FUNCTIONAL = nn.functional.__file__
@@ -162,6 +163,8 @@ class Operation:
 
         ``zeros_like`` uses only the shape of its input, and ``fill_`` keeps none of the old values.
         """
+        if self._type.reads_all:
+            return self.inputs
         if self._type.forgets:
             return [tensor for tensor in self.reads if tensor is not self.argument.get("self")]
         return [] if self._type.of_shapes else self.reads
@@ -337,21 +340,22 @@ class OperationRecorder(HookManager):
         self.names = names
         self.error: BaseException | None = None
         self._listeners, self._backward = listeners, backward
-        self._running: ModuleCallStack[tuple[ModuleCall, bool]] = ModuleCallStack()
+        self._running: _Running = ModuleCallStack()
         self._calls: dict[nn.Module, list[ModuleCall]] = {}
         self._reruns: Reruns[ModuleCall] = Reruns()
         self.follows = follows
-        self._mode = _Mode(listeners, self._running_call, follows)
+        self._mode = _Mode(listeners, self._running, follows)
         super().__init__(self._hooks_of_modules())
 
     def _hooks_of_modules(self) -> Iterator[Hook]:
         requested = (listener.modules for listener in self._listeners)
         several = [self.names if modules is None else modules for modules in requested]
         needed = {*[*self.names][:1], *chain(*several)}
+        enter, leave = self._enter_module, self._leave_module
         for module in filter(needed.__contains__, self.names):
             if not isinstance(module, torch.jit.ScriptModule):
-                yield module, "forward_pre", self._enter_module
-                yield module, "forward", self._leave_module
+                yield module, "forward_pre", enter
+                yield module, "forward", leave
 
     def _begin(self) -> None:
         super()._begin()
@@ -381,14 +385,6 @@ class OperationRecorder(HookManager):
     def silent(self) -> _Silence:
         """Return a block within which no operation is reported."""
         return _Silence(self._mode)
-
-    # The module that is running
-
-    def _running_call(self) -> tuple[ModuleCall, bool] | None:
-        # Checkpointing leaves a module's second run early, as soon as it has its tensors: then the
-        # module still looks as if it ran. The backward itself builds no graph.
-        in_backward = current_backward() != FORWARD and not torch.is_grad_enabled()
-        return None if in_backward else self._running.innermost()
 
     def _enter_module(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         with self.silent():
@@ -454,11 +450,12 @@ class _Mode(TorchDispatchMode):
     def __init__(
         self,
         listeners: Iterable[Listener],
-        running_call: Callable[[], tuple[ModuleCall, bool] | None] = lambda: None,
+        running: _Running | None = None,
         follows: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__()
-        self.silent, self._running_call, self._follows = False, running_call, follows
+        self.silent, self._follows = False, follows
+        self._running: _Running = running or ModuleCallStack()
         self.skipped_backward = FORWARD  # the number of the backward that is not reported
         self._before = _overridden(listeners, "before")
         self._after = _overridden(listeners, "after")
@@ -543,10 +540,15 @@ class _Mode(TorchDispatchMode):
 
     def _locate(self, operation: Operation) -> None:
         """Set the operation's call and phase."""
-        running = self._running_call()
-        if running is not None:
-            operation.call, operation.again = running
-        elif current_backward() != FORWARD:
+        task = current_backward()
+        # Checkpointing leaves a module's second run early, as soon as it has its tensors: then the
+        # module still looks as if it ran. The backward itself builds no graph.
+        if task == FORWARD or torch.is_grad_enabled():
+            running = self._running.innermost()
+            if running is not None:
+                operation.call, operation.again = running
+                return
+        if task != FORWARD:
             operation.phase = "backward"
             node = torch._C._current_autograd_node()
             label = _metadata(node).get(_LABEL) if node is not None else None

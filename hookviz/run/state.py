@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from operator import is_
 from types import SimpleNamespace
 from typing import Any
@@ -54,15 +54,18 @@ def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
     modules = all_modules(model)
     sharded = _sharded(modules)
     snapshot = _Snapshot(modules, sharded=bool(sharded))
-    parameters = [(p, p.requires_grad, p.grad) for p in parameters_of(modules)]
+    # Lists side by side: hundreds of tuples would make Python collect garbage.
+    parameters = parameters_of(modules)
+    required, gradients = [p.requires_grad for p in parameters], [p.grad for p in parameters]
     # A forward may give a weight another tensor, as a momentum encoder does.
-    weights = [(p, p.data) for p, _, _ in parameters if not sharded and _is_plain(p)]
-    frozen = [p for p, _ in weights if not p.requires_grad and p.numel()]
+    weights = [p for p in parameters if not sharded and _is_plain(p)]
+    contents = [p.data for p in weights]
+    frozen = [p for p in weights if not p.requires_grad and p.numel()]
     # Without trained weights there are none that frozen ones could follow.
     follow = len(frozen) < len(weights)
     middles = [(p, p._version, central_value(p).clone()) for p in frozen if follow]
     with (
-        preserved_random_state(p for p, _, _ in parameters),
+        preserved_random_state(parameters),
         torch.inference_mode(False),
         torch.enable_grad(),
     ):
@@ -76,12 +79,14 @@ def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
                 if hasattr(module, "reshard"):  # a forward alone leaves FSDP2's root unsharded
                     module.reshard()  # type: ignore[operator]
             snapshot.restore()
-            for parameter, requires_grad, gradient in parameters:
+            for parameter, requires_grad, gradient in zip(
+                parameters, required, gradients, strict=True
+            ):
                 if parameter.requires_grad != requires_grad:
                     parameter.requires_grad_(requires_grad)
                 if parameter.grad is not gradient:
                     parameter.grad = gradient
-            for parameter, data in weights:
+            for parameter, data in zip(weights, contents, strict=True):
                 if parameter.data_ptr() != data.data_ptr():
                     parameter.data = data
             written = [(p, old) for p, version, old in middles if p._version != version]
@@ -89,10 +94,10 @@ def _preserved_state(model: nn.Module, keep_mode: bool) -> Iterator[None]:
                 _warn_overwritten(model, [p for p, _ in written])
 
 
-def parameters_of(modules: list[nn.Module]) -> set[nn.Parameter]:
-    """Return the modules' parameters; ``Module.parameters`` takes many times as long."""
+def parameters_of(modules: list[nn.Module]) -> list[nn.Parameter]:
+    """List the modules' parameters, each once; ``Module.parameters`` takes many times as long."""
     own = chain.from_iterable(module._parameters.values() for module in modules)
-    return {parameter for parameter in own if parameter is not None}
+    return [*{id(parameter): parameter for parameter in own if parameter is not None}.values()]
 
 
 def _warn_overwritten(model: nn.Module, weights: list[nn.Parameter]) -> None:
@@ -157,11 +162,10 @@ class _Snapshot:
     def __init__(self, modules: list[nn.Module], sharded: bool) -> None:
         self._sharded = sharded
         self._undo: list[Callable[[], object]] = []
-        # There are many of these, so a function for each would be slow, and pairs of mappings would
+        # There are many of these: a function for each would be slow, and an object for each would
         # make Python collect garbage.
         self._tensors: list[tuple[Tensor, Tensor]] = []  # with a copy
         self._mappings: list[dict] = []
-        self._contents: list[dict] = []  # their copies
         self._empty: list[Any] = []
         self._seen: dict[int, Any] = {}  # holds the objects, so that no id is used twice
         self._alike: defaultdict[tuple[Any, ...], list[Tensor]] = defaultdict(list)
@@ -169,6 +173,7 @@ class _Snapshot:
             self.add(module)
         with torch.no_grad():
             self._joined = [(_sizes(each), _join(each), each) for each in self._alike.values()]
+        self._lengths, self._items = _items(self._mappings)
 
     def restore(self) -> None:
         with torch.no_grad():
@@ -176,13 +181,16 @@ class _Snapshot:
                 undo()
             for sizes, joined, alike in self._joined:
                 if sizes != _sizes(alike) or not torch.equal(_join(alike), joined):
-                    contents = joined.split([size.numel() for size in sizes])
-                    contents = [each.view(size) for each, size in zip(contents, sizes, strict=True)]
+                    lengths, vectors = sizes[: len(alike)], sizes[-1]
+                    contents = joined.split(lengths) if vectors else joined.unbind()
                     self._tensors += zip(alike, contents, strict=True)
             for tensor, values in self._tensors:
                 restore_tensor(tensor, values)
-        for mapping, content in zip(self._mappings, self._contents, strict=True):
-            _refill_mapping(mapping, content)
+        lengths, items = _items(self._mappings)
+        if lengths != self._lengths or not all(map(is_, items, self._items)):
+            old = iter(self._items)
+            for mapping, length in zip(self._mappings, self._lengths, strict=True):
+                _refill_mapping(mapping, [*islice(old, length)], [*islice(old, length)])
         for each in filter(None, self._empty):
             if id(each) not in self._seen:  # the parameters of a sharded module are
                 each.clear()
@@ -237,11 +245,9 @@ class _Snapshot:
         self._add_mapping(module.__dict__)
 
     def _add_mapping(self, mapping: dict) -> None:
-        content = dict.copy(mapping)  # `dict(mapping)` takes five times as long for a `__dict__`
         self._mappings.append(mapping)
-        self._contents.append(content)
         # A module holds many of these values, and a call of `add` for each would be slow.
-        for value in content.values():
+        for value in dict.copy(mapping).values():
             kind = type(value)
             if kind in _EMPTIABLE and not value:  # most of a module's, such as those for hooks
                 self._empty.append(value)
@@ -255,8 +261,9 @@ def _can_be_joined(tensor: Tensor) -> bool:
     return tensor.dtype in _JOINED and tensor.dim() < 2 and tensor.numel() < 10_000
 
 
-def _sizes(tensors: list[Tensor]) -> list[torch.Size]:
-    return [tensor.shape for tensor in tensors]
+def _sizes(tensors: list[Tensor]) -> list[int]:
+    """Return how many elements the tensors have, and how many dimensions."""
+    return [*map(Tensor.numel, tensors), *map(Tensor.dim, tensors)]
 
 
 def _join(tensors: list[Tensor]) -> Tensor:
@@ -264,21 +271,33 @@ def _join(tensors: list[Tensor]) -> Tensor:
     return torch.cat(tensors) if tensors[0].dim() else torch.stack(tensors)
 
 
-def _refill_mapping(mapping: dict, content: dict) -> None:
+def _items(mappings: list[dict]) -> tuple[list[int], list[Any]]:
+    """Return the lengths of mappings, and for each its keys and then its values, in one list."""
+    lengths: list[int] = []
+    items: list[Any] = []
+    for mapping in mappings:
+        copy = dict.copy(mapping)  # in one step, because a training may run in another thread
+        lengths.append(len(copy))
+        items += copy
+        items += copy.values()
+    return lengths, items
+
+
+def _refill_mapping(mapping: dict, keys: list[Any], values: list[Any]) -> None:
     """Restore a mapping's items, and their order if it has one; call no ``__eq__``."""
-    same_size = len(mapping) == len(content)
-    if (
-        same_size
-        and all(map(is_, mapping, content))
-        and all(map(is_, mapping.values(), content.values()))
-    ):
+    if _same(mapping, keys) and _same(mapping.values(), values):
         return
     mapping.clear()
-    for key, value in content.items():  # a Counter's own update would add
+    for key, value in zip(keys, values, strict=True):  # a Counter's own update would add
         mapping[key] = value
 
 
 def _refill_sequence(sequence: Any, content: list) -> None:
-    if len(sequence) != len(content) or not all(map(is_, sequence, content)):
+    if not _same(sequence, content):
         sequence.clear()
         sequence.extend(content)
+
+
+def _same(ones: Collection[Any], others: Collection[Any]) -> bool:
+    """Return whether two collections hold the same objects in the same order."""
+    return len(ones) == len(others) and all(map(is_, ones, others))

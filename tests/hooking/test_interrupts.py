@@ -47,12 +47,14 @@ class RandomAndStateful(nn.Module):
         self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
         self.register_buffer("count", torch.zeros(()))
         self.register_buffer("range", torch.zeros(2))
+        self.register_buffer("square", torch.arange(4))
         self.body[0].bias.requires_grad_(False)
 
     def forward(self, x):
         self.count += 1
         self.last = torch.rand(1)
         self.range.resize_(2, 3).fill_(1)  # as a quantization observer does
+        self.square.resize_(2, 2)
         x = self.body(x)
         for _ in range(2):
             x = torch.relu_(self.shared(x))

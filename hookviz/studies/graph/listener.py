@@ -23,7 +23,7 @@ Place = tuple[str, int]
 INPUT, OUTPUT = "input", "output"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Node:
     """One layer's call, an operation that joins several, an input or an output.
 
