@@ -94,23 +94,24 @@ def fills_its_memory(tensor: Tensor) -> bool:
         return True
 
 
-ESCAPES = {"numpy", "tolist", "__array__", "__deepcopy__", "__dlpack__", "to_dlpack", "data_ptr"}
+_ESCAPES = {"numpy", "tolist", "__array__", "__deepcopy__", "__dlpack__", "to_dlpack", "data_ptr"}
 """The names of the methods of a tensor by which its values leave torch."""
 
 
-def detect_escapes(report: Callable[[str, Tensor], object]) -> Block:
+def detect_escapes(report: Callable[[str, Tensor], Tensor | None]) -> Block:
     """Return a block that reports tensors whose values leave torch, where none can follow them.
 
     Parameters
     ----------
     report : callable
-        Called with the name of the method, such as ``"numpy"``, and the tensor.
+        Called with the name of the method, such as ``"numpy"``, and the tensor. It may return
+        another tensor, whose values leave torch instead.
     """
 
     def call(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         name = getattr(function, "__name__", "")
-        if name in ESCAPES:
-            report(name, args[0])
+        if name in _ESCAPES and (other := report(name, args[0])) is not None:
+            args = other, *args[1:]
         return function(*args, **kwargs)
 
     return standing_in(call)

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...hooking.functions import standing_in
-from ...run.follow import ESCAPES, Follower, follow
+from ...run.follow import Follower, detect_escapes, follow
 from ...run.recorder import ModuleCall, Operation, OperationRecorder
 from ...run.session import Session
 from .traced import refusal
@@ -69,15 +67,13 @@ class _InputValues(Follower[bool]):
 
     def begin(self, recorder: OperationRecorder) -> None:
         """Detect values that leave torch, and change them if that is requested."""
-        recorder.exit_stack.enter_context(standing_in(self._call))
+        recorder.exit_stack.enter_context(detect_escapes(self._escape))
 
-    def _call(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        name = getattr(function, "__name__", "")
-        if name in ESCAPES and args[0] in self.marks:
-            self.method = self.method or name
-            if self._change:
-                args = (_other_values(args[0]), *args[1:])
-        return function(*args, **kwargs)
+    def _escape(self, name: str, tensor: Tensor) -> Tensor | None:
+        if tensor not in self.marks:
+            return None
+        self.method = self.method or name
+        return _other_values(tensor) if self._change else None
 
     def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
         """Mark the model's input."""
