@@ -17,7 +17,14 @@ from ..hooking.changes import Change, Channels, Where, check_change, select_chan
 from ..hooking.edit import LayerEdit, edit
 from ..hooking.handles import HookManager
 from ..hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
-from ..hooking.select import Layers, first_names, is_convolution, select_layers, unwrapped
+from ..hooking.select import (
+    Layers,
+    all_modules,
+    first_names,
+    is_convolution,
+    select_layers,
+    unwrapped,
+)
 from ..run.session import Addition, Session
 from ..run.target import Target
 from .attention import (
@@ -166,8 +173,9 @@ def with_attention(model: nn.Module, layers: Layers) -> Layers:
     if layers is not None or not isinstance(model, nn.Module):
         return layers
     core, _ = unwrapped(model)
-    names = first_names(core)
-    attending = [names[module] for module in _attending(names) if names[module]]
+    found = [*_attending(all_modules(core))]
+    names = first_names(core) if found else {}
+    attending = [names[module] for module in found if names.get(module)]
     if not attending:
         return None
     blocks = {core.get_submodule(name) for name in blocks_of_attention(attending).values()}

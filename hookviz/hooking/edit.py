@@ -191,10 +191,6 @@ class Edit(Tabular, HookManager):
     def _cells(self) -> list[tuple[str, ...]]:
         return [(name or "(model)", self._of(name).words()) for name in self.names]
 
-    def of_input(self, name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Return the model's arguments with an input changed, as within the block."""
-        return self._before(name, self._model, args, kwargs) or (args, kwargs)
-
     def _before(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> Any:
         old = input_tensor(name, args, kwargs)
         like = first_convolution(module)  # its sizes tell which dimension holds the channels

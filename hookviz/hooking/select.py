@@ -302,9 +302,9 @@ def unseen_layers(model: nn.Module) -> str:
     >>> unseen_layers(nn.Sequential(nn.Conv2d(1, 1, 1), Own()))
     "1 layer like a convolution is not among them: layers=['1']"
     """
-    names = {m: name for m, name in first_names(model).items() if _is_convolution_like(m)}
-    if not names:
+    if not any(map(_is_convolution_like, all_modules(model))):
         return ""
+    names = {m: name for m, name in first_names(model).items() if _is_convolution_like(m)}
     kinds = {type(module) for module in names}
     layers = f"layers={list(names.values())!r}"
     if len(names) > 3 and len(kinds) == 1:

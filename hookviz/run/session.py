@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..hooking.capture import Capture
 from ..hooking.changes import EditError
 from ..hooking.edit import LayerEdit, merged
-from ..hooking.handles import EveryModuleRuns
+from ..hooking.handles import EveryModuleRuns, HookManager
 from ..hooking.interrupts import Block
 from ..hooking.records import FeatureCache, TensorStore
 from ..hooking.select import Layers, all_modules, check_model, type_name, unwrapped
@@ -33,7 +33,7 @@ from .errors import located_error, needs_gradient, refuse_without_weights
 from .inputs import ModelInput, Transform, cure_words, prepare_input, refuse_nonfinite
 from .output import Leaf, leaves_of
 from .replay import Replay
-from .state import parameters_of, preserved_random_state, preserved_state
+from .state import parameters_of, preserved_state
 from .target import Target, class_names_of, logits_of, named_target, score_of
 
 _P = ParamSpec("_P")
@@ -209,6 +209,7 @@ class PassResult(Generic[O]):
     source: GradientSource  # whose gradient was computed in the end
     #: Of the parameters, if the source includes them.
     gradients: Mapping[Tensor, Tensor] = field(default_factory=dict, repr=False)
+    edited_inputs: ModelInput | None = None  # after the edits that change it, if there are any
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,6 +222,7 @@ class Run:
     returned: type  # the type of the model's output
     source: GradientSource
     leaves: Sequence[Leaf] = ()  # the output's tensors, detached; empty for a classifier
+    edited_inputs: ModelInput | None = None  # after the edits that change it, if there are any
 
 
 def run_of(result: PassResult[Any]) -> Run:
@@ -229,7 +231,8 @@ def run_of(result: PassResult[Any]) -> Run:
     leaves = leaves_of(result.output) if logits is None else []
     detached = None if logits is None else logits.detach()
     cache = result.observer.data()
-    return Run(cache, detached, result.scored, type(result.output), result.source, leaves)
+    returned, edited = type(result.output), result.edited_inputs
+    return Run(cache, detached, result.scored, returned, result.source, leaves, edited)
 
 
 class Session:
@@ -304,21 +307,6 @@ class Session:
     @inputs.setter
     def inputs(self, inputs: ModelInput) -> None:
         self._inputs = inputs
-
-    @property
-    def edited_inputs(self) -> ModelInput:
-        """The input after the edits that change it."""
-        inputs, edits = self.inputs, merged(edit for edit in self.edits if edit.of_input)
-        if not edits:
-            return inputs
-        args, kwargs = map_tensors((inputs.args, inputs.kwargs), torch.clone)
-        # The user's function may draw random numbers; the model itself does not run.
-        random_state = preserved_random_state(parameters_of(all_modules(self.model)))
-        with Block([random_state, torch.inference_mode(False), torch.no_grad()]):
-            for edit in edits:
-                block: Any = edit.block(self.given)
-                args, kwargs = block.of_input(edit.layer, args, kwargs)
-        return replace(inputs, args=args, kwargs=kwargs)
 
     def edited(self, edits: Sequence[LayerEdit]) -> Session:
         """Return the same session with these edits alone."""
@@ -453,7 +441,8 @@ class Session:
                 args, kwargs, sources = clone_inputs(
                     self.model, self._inputs.args, self._inputs.kwargs
                 )
-                with observer, _explains_changed_weights(self.model):
+                edited = _InputSeen(self)
+                with edited, observer, _explains_changed_weights(self.model):
                     output = self.call(*args, **kwargs)
                     self._check_names(output)
                     if isinstance(observer, Capture | _ExtendedCapture):
@@ -466,7 +455,8 @@ class Session:
                 wider = "everything"
             elif score is not None and source == "inputs" and trainable:
                 wider = "parameters" if observer.missing_gradients else None
-            return PassResult(observer, output, score is not None, source, gradients or {}), wider
+            found = score is not None, source, gradients or {}, edited.inputs
+            return PassResult(observer, output, *found), wider
 
         while True:
             result, wider = self._with_replacement(partial(once, source))
@@ -511,14 +501,16 @@ class Session:
         cache = Capture(self.given, layers, TensorStore())
         with self.active():
             args, kwargs, sources = clone_inputs(self.model, self._inputs.args, self._inputs.kwargs)
-            with cache:
+            edited = _InputSeen(self)
+            with edited, cache:
                 output = self.call(*args, **kwargs)
                 for target in targets:
                     cache.forget_gradients()
                     score = score_of(output, target, self.class_names)
                     if score is not None:
                         torch.autograd.grad(score, sources, allow_unused=True, retain_graph=True)
-                    yield run_of(PassResult(cache, output, score is not None, "inputs"))
+                    scored = score is not None
+                    yield run_of(PassResult(cache, output, scored, "inputs", {}, edited.inputs))
 
     def _with_replacement(self, run: Callable[[], T]) -> T:
         """Run on the given input; if the model raises, on its replacement.
@@ -542,3 +534,21 @@ class Session:
                 return run()
             self._inputs = replace(inputs, replacement=None)
         raise first
+
+
+class _InputSeen(HookManager):
+    """Notes the model's input as the edits of a session have left it, if any changes it.
+
+    A second computation of the edits could differ: they may draw random numbers.
+    """
+
+    inputs: ModelInput | None = None
+
+    def __init__(self, session: Session) -> None:
+        edited = any(edit.of_input for edit in session.edits)
+        self._given = session._inputs
+        super().__init__([(session.model, "forward_pre", self._note)] if edited else [])
+
+    def _note(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        args, kwargs = map_tensors((args, kwargs), lambda tensor: tensor.detach().clone())
+        self.inputs = replace(self._given, args=args, kwargs=kwargs)

@@ -129,13 +129,7 @@ def picture_part(
 
 def shown_inputs(view: View) -> ModelInput:
     """Return the input of the run, after the edits that change it."""
-    edited = any(edit.of_input for edit in view.session.edits)
-    return _edited_inputs(view) if edited else view.session.inputs
-
-
-@cached()
-def _edited_inputs(view: View) -> ModelInput:
-    return view.session.edited_inputs
+    return view.run.edited_inputs or view.session.inputs
 
 
 @cached(of_input=True)

@@ -119,7 +119,7 @@ def test_random_and_repeated_edits_of_the_input_are_shown(model, explorer):
     explorer.edit("input", noise(0.5), where=WINDOW)
     explorer.edit("input", 0, channels=0)
     assert torch.equal(torch.get_rng_state(), state)
-    edited = explorer.displayed().session.edited_inputs.args[0]
+    edited = explorer.displayed().run.edited_inputs.args[0]
     assert not edited[:, 0].any()
     with torch.no_grad(), hookviz.capture(model, LAYER) as cache:
         model(edited)
