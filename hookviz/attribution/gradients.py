@@ -23,7 +23,7 @@ from ..hooking.select import check_model
 from ..run.errors import refuse_quantized
 from ..run.inputs import Transform
 from ..run.inputs import prepare_input as prepare_input  # exported by `hookviz.attribution`
-from ..run.session import Session, run_backward
+from ..run.session import Session, explains_overwritten, run_backward
 from ..run.target import Target, check_target
 from .cam import check_method
 from .scorer import Scorer
@@ -165,7 +165,7 @@ def attribute(
     session = Session.of(
         model, inputs, weights=weights, transform=transform, class_names=class_names
     )
-    with session.active():
+    with session.active(), explains_overwritten(session.model):
         scorer = Scorer(session, target, 1)
         x, samples = scorer.pictures.detach().clone(), torch.arange(len(scorer.pictures))
         attribution = _METHODS[method](scorer, x, samples, **options)

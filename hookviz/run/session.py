@@ -109,52 +109,48 @@ def run_backward(
     trained: list[Tensor] = []
     if source == "parameters":
         trained = [p for p in model.parameters() if p.requires_grad]
-    with _explains_overwritten(model):
-        if source == "everything":
-            for parameter in model.parameters():
-                parameter.grad = None  # `preserved_state` restores it
-            score.backward()
-            return {p: p.grad for p in model.parameters() if p.grad is not None}
-        try:
-            found = torch.autograd.grad(score, sources + trained, allow_unused=True)
-        except RuntimeError as error:
-            if not is_of_reentrant_checkpoint(error):
-                raise
-            return None  # reentrant checkpointing supports backward() only
+    if source == "everything":
+        for parameter in model.parameters():
+            parameter.grad = None  # `preserved_state` restores it
+        score.backward()
+        return {p: p.grad for p in model.parameters() if p.grad is not None}
+    try:
+        found = torch.autograd.grad(score, sources + trained, allow_unused=True)
+    except RuntimeError as error:
+        if not is_of_reentrant_checkpoint(error):
+            raise
+        return None  # reentrant checkpointing supports backward() only
     pairs = zip(trained, found[len(sources) :], strict=True)
     return {parameter: gradient for parameter, gradient in pairs if gradient is not None}
 
 
 @contextmanager
-def _explains_overwritten(model: nn.Module) -> Iterator[None]:
-    """Say what to do if a backward needs values that were overwritten in place."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not OVERWRITTEN.search(message_of(error)):
-            raise
-        raise RuntimeError(
-            f"{type_name(model)}, or the target, overwrites a tensor in place whose old values "
-            "the gradient needs: hookviz.diagnose(model, x) names the line; write a new tensor "
-            "there, or overwrite a clone()."
-        ) from error
+def explains_overwritten(model: nn.Module) -> Iterator[None]:
+    """Say what to do if a backward in this block needs values that were overwritten in place.
 
-
-@contextmanager
-def _explains_changed_weights(model: nn.Module) -> Iterator[None]:
-    """Name the reason if a backward fails because another thread has changed the weights."""
+    The block includes the forward, during which another thread may change the weights.
+    """
     parameters = [p for p in parameters_of(all_modules(model)) if not p.is_inference()]
     versions = [p._version for p in parameters]
     try:
         yield
     except RuntimeError as error:
-        overwritten = OVERWRITTEN.search(message_of(error.__cause__ or error))
-        if not overwritten or versions == [p._version for p in parameters]:
+        # An error of the forward has a cause, and already names the layer.
+        located, changed = error.__cause__, versions != [p._version for p in parameters]
+        if not OVERWRITTEN.search(message_of(located or error)) or (located and not changed):
             raise
-        raise RuntimeError(
-            "The weights were changed while the model ran, as by a training in another thread: "
-            "look at the model between two steps."
-        ) from error
+        if changed:
+            message = (
+                "The weights were changed while the model ran, as by a training in another "
+                "thread: look at the model between two steps."
+            )
+        else:
+            message = (
+                f"{type_name(model)}, or the target, overwrites a tensor in place whose old "
+                "values the gradient needs: hookviz.diagnose(model, x) names the line; write a "
+                "new tensor there, or overwrite a clone()."
+            )
+        raise RuntimeError(message) from error
 
 
 class Observer(Protocol):
@@ -442,7 +438,7 @@ class Session:
                     self.model, self._inputs.args, self._inputs.kwargs
                 )
                 edited = _InputSeen(self)
-                with edited, observer, _explains_changed_weights(self.model):
+                with edited, observer, explains_overwritten(self.model):
                     output = self.call(*args, **kwargs)
                     self._check_names(output)
                     if isinstance(observer, Capture | _ExtendedCapture):

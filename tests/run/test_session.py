@@ -257,16 +257,32 @@ def test_a_gradient_that_needs_overwritten_values_is_explained(study):
     assert finding.kind == "in place" and finding.file == __file__
 
 
-def test_weights_changed_by_another_thread_are_the_reason_of_a_failed_backward():
+@pytest.mark.parametrize("study", [hookviz.explore, hookviz.attribute])
+def test_weights_changed_by_another_thread_are_the_reason_of_a_failed_backward(study):
     def forward(m, x):
         y = m.last(m.first(x))
         with torch.no_grad():
             m.last.weight += 1  # as an optimizer's step in another thread
         return y
 
-    layers = {"first": nn.Conv2d(3, 2, 1), "last": nn.Conv2d(2, 2, 1)}
+    model = model_of(forward, first=nn.Conv2d(3, 2, 1), last=nn.Conv2d(2, 2, 1))
+    x = torch.rand(1, 3, 4, 4)
     with pytest.raises(RuntimeError, match=r"^The weights were changed while the model ran"):
-        hookviz.explore(model_of(forward, **layers), torch.rand(1, 3, 4, 4), target="output.sum()")
+        study(model, x, target="output.sum()")
+    (finding,) = hookviz.diagnose(model, x, lambda output: output.sum())
+    assert finding.kind == "in place" and finding.file == __file__
+
+
+@pytest.mark.parametrize("study", [hookviz.explore, hookviz.attribute])
+def test_a_failed_gradient_within_the_forward_names_the_layer(study):
+    def forward(m, x):
+        y = x.sigmoid()
+        y += 1
+        return x + torch.autograd.grad(y.sum(), x)[0]
+
+    model, x = nn.Sequential(nn.Conv2d(3, 2, 1), model_of(forward)), torch.rand(1, 3, 4, 4)
+    with pytest.raises(RuntimeError, match=r"raised RuntimeError in layer '1'.*inplace operation"):
+        study(model, x, target="output.sum()")
 
 
 def test_weights_that_the_forward_replaces_are_restored():
