@@ -441,6 +441,14 @@ def mixture_of_experts(m, x):
     return y[: len(x)]
 
 
+def heads(*which):
+    """Build a network with three heads in a dict, of which some run."""
+    return model_of(
+        lambda m, x: sum(m.heads[each](x) for each in which),
+        heads=nn.ModuleDict({each: nn.Linear(8, 4) for each in "abc"}),
+    )
+
+
 def with_frozen_spare():
     model = Between()
     model.spare = nn.Linear(4, 4).requires_grad_(False)
@@ -460,6 +468,7 @@ NOTES = {
         "unused", "experts.1",
     ),
     "a layer behind an early exit": (partial(EarlyExit, "scores"), "unused", "second"),
+    "one head of a dict, by its key": (partial(heads, "b"), "unused", "heads.a"),
     "a frozen layer that never runs": (with_frozen_spare, "unused", "spare"),
     "an argmax in eval mode": (rounding, "no gradient", "first"),
     "an in-place activation": (
@@ -491,6 +500,11 @@ def test_what_may_be_deliberate_is_a_note(name):
 def test_a_check_of_the_input_does_not_excuse_a_layer_that_never_runs():
     findings = hookviz.diagnose(EarlyExit("input"), rows(), entropy)
     assert [(each.kind, each.layer) for each in faults_of(findings)] == [("unused", "second")]
+
+
+def test_a_head_that_a_loop_over_the_others_forgets_is_a_fault():
+    findings = hookviz.diagnose(heads("a", "b"), rows(), entropy)
+    assert [(each.kind, each.layer) for each in faults_of(findings)] == [("unused", "heads.c")]
 
 
 def test_nan_in_the_gradient_of_the_targets_is_healthy():

@@ -50,9 +50,9 @@ class Unused(Check):
         ]
         for name in outermost(idle):
             module = run.modules[name]
-            # Experts to which nothing was sent, layers behind an early exit, and layers that are
-            # left out at random.
-            chosen = self._is_chosen(name) or _is_routed(run, name)
+            # Experts to which nothing was sent, layers behind an early exit, one of several by its
+            # key, and layers that are left out at random.
+            chosen = self._is_chosen(name) or _is_routed(run, name) or _is_by_key(run, name, left)
             meant = chosen or (run.root.training and run.drew)
             frozen = not any(p.requires_grad for p in module.parameters())
             yield Finding(
@@ -94,3 +94,9 @@ def _is_routed(run: RunRecord, name: str) -> bool:
             rows[call.layer] += call.given[0][0]
     counts = set(rows.values())
     return len(counts) > 1 or (bool(counts) and max(counts) < run.samples)
+
+
+def _is_by_key(run: RunRecord, name: str, left: set[nn.Module]) -> bool:
+    """Return True if exactly one layer ran of a dict of them: forward took it by its key."""
+    parent = run.modules.get(name.rpartition(".")[0])
+    return isinstance(parent, nn.ModuleDict) and sum(m not in left for m in parent.children()) == 1
