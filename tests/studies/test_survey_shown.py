@@ -124,6 +124,13 @@ def test_patches_show_the_input_tensor_that_a_call_sees(tmp_path):
     assert piece.picture is None and "no input picture has an influence on it" in piece.words
 
 
+def test_a_survey_follows_each_input_through_the_model_once():
+    model, runs = TwoInputs(), []
+    model.register_forward_pre_hook(lambda *_: runs.append(None))
+    hookviz.survey(model, [{"image": torch.rand(3, 12, 12), "flow": torch.rand(2, 9, 15)}])
+    assert len(runs) == 2 + 1  # that of the batch
+
+
 def test_a_patch_of_an_input_that_is_not_a_picture_says_so():
     model = TwoInputs()
     model.flow = nn.Linear(5, 2)

@@ -227,7 +227,9 @@ class LayerFootprint:
 
     @property
     def empty(self) -> bool:
-        """True if no pixel reaches the layer."""
+        """True if it is known that no pixel reaches the layer."""
+        if self.planes is None or self.doubt:
+            return False
         low, high = self.ends(0)
         return not bool((low < high).any())
 
@@ -310,10 +312,9 @@ def seen_by(session: Session, layers: Mapping[nn.Module, str]) -> dict[Key, Laye
     found: dict[Key, LayerFootprint] = {}
     for index in pictures:
         for key, seen in session.observed(partial(_run, session, layers, index)).items():
-            before = found.get(key)
-            if before is None or (before.planes is not None and not before.doubt and before.empty):
+            if key not in found or found[key].empty:
                 found[key] = seen
-        if not any(seen.planes is not None and seen.empty for seen in found.values()):
+        if not any(seen.empty for seen in found.values()):
             break
     if any(seen.without_step for seen in found.values()) and len(pictures) == 1:
         for key, seen in _run(session, layers, pictures[0], larger=True).items():

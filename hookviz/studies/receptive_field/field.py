@@ -362,7 +362,7 @@ def receptive_field(
             f"{inputs!r} is a layer, and the second argument is the input: give "
             f"receptive_field(model, image, {inputs!r})."
         )
-    origin = _Origin(model, weights, transform)
+    origin = model, weights, transform
     chosen = {module: aliases[0] for module, aliases in select_layers(model, layer).items()}
     session = Session.of(model, inputs, weights=weights, transform=transform)
     main = session.inputs.main
@@ -374,7 +374,7 @@ def receptive_field(
     if pattern or not isinstance(layer, str | nn.Module):
         for name, calls in calls_of.items():
             if -len(calls) <= call < len(calls) and seen[calls[call]].planes is not None:
-                found[name] = _field(calls[call], seen[calls[call]], origin)
+                found[name] = field_of_footprint(calls[call], seen[calls[call]], *origin)
         return found
     ((name, calls),) = calls_of.items()
     if not calls:
@@ -387,7 +387,7 @@ def receptive_field(
     if footprint.planes is None:
         assert footprint.doubt is not None
         raise ValueError(f"Layer {name!r} {footprint.doubt.why}: it has no positions.")
-    return _field(calls[call], footprint, origin)
+    return field_of_footprint(calls[call], footprint, *origin)
 
 
 def _first_sample(inputs: ModelInput) -> ModelInput:
@@ -397,7 +397,14 @@ def _first_sample(inputs: ModelInput) -> ModelInput:
     return replace(inputs, args=(inputs.args[0][:1],))
 
 
-def _field(key: Key, seen: LayerFootprint, origin: _Origin) -> ReceptiveField:
+def field_of_footprint(
+    key: Key,
+    seen: LayerFootprint,
+    model: nn.Module,
+    weights: Any = None,
+    transform: Transform | None = None,
+) -> ReceptiveField:
+    """Return the receptive field of a call that has positions."""
     assert seen.planes is not None
     extent, map_size = seen.input_size, tuple(seen.planes.shape[1:])
     axes, doubt = range(len(extent)), seen.doubt
@@ -414,7 +421,7 @@ def _field(key: Key, seen: LayerFootprint, origin: _Origin) -> ReceptiveField:
         low, high = zip(*(seen.ends(axis) for axis in axes), strict=True)
         sides = [side.where(low[0] < high[0], 0) for side in (*low, *high)]  # or it sees nothing
     size, stride, start = zip(*rules, strict=True)
-    boxes = torch.stack(sides).int()
+    boxes, origin = torch.stack(sides).int(), _Origin(model, weights, transform)
     return ReceptiveField(
         *key, status, why, size, stride, start, extent, map_size, boxes, seen.source, origin
     )

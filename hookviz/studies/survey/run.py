@@ -37,7 +37,7 @@ from ...run.recorder import OperationRecorder
 from ...run.session import Session
 from ...run.target import class_names_of
 from ..receptive_field.dependency import seen_by
-from ..receptive_field.field import receptive_field
+from ..receptive_field.field import field_of_footprint
 from .fingerprint import Fingerprint, data_marks, model_marks
 from .layer import NO_SOURCE, RULE
 from .reading import Batch, Reader, as_data_set
@@ -145,6 +145,7 @@ def survey(
     layer_names = tuple(names[0] for names in chosen.values())
     first = reader.read(range(1)).inputs
     marks = model_marks(session.model) | data_marks(data, reader.rule, first)
+    fields, sources = _fields_and_sources(model, chosen, first)
     found = Survey(
         Fingerprint(**marks, layers=layer_names, k=k),
         layers={},
@@ -152,8 +153,8 @@ def survey(
         unread={},
         left_out={},
         class_names=class_names_of(session.model, weights, names),
-        fields=_fields(model, list(chosen), first),
-        sources=_sources(model, chosen, first),
+        fields=fields,
+        sources=sources,
         reader=reader,
     )
     hooks = SurveyHooks(session, chosen, found)
@@ -203,43 +204,30 @@ def _spans(length: int, batch_size: int, shard: tuple[int, int] | None) -> list[
     return spans[len(spans) * part // parts : len(spans) * (part + 1) // parts]
 
 
-def _fields(
-    model: nn.Module, layers: list[nn.Module], first: ModelInput
-) -> dict[str, dict[str, Any]]:
-    """Return the receptive fields of each layer's positions, in the form of `RULE`."""
+def _fields_and_sources(
+    model: nn.Module, chosen: Mapping[nn.Module, list[str]], first: ModelInput
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[int]]]:
+    """Return the receptive fields and the input tensors of the layers, as a `Survey` has them."""
+    fields, sources = dict[str, dict[str, Any]](), dict[str, list[int]]()
     given = tensors(first.args, first.kwargs)
     if not given:  # it cannot be read
-        return {}
+        return fields, sources
     inputs = as_the_model_takes(first, unwrapped(model)[0])
-    try:
-        found: Any = receptive_field(model, inputs, layers, call=0)
-    except (ValueError, TransformError):  # such as words: the survey itself can do without
-        return {}
-    return {
-        name: {key: list(getattr(field, key)) for key in RULE}
-        for name, field in found.items()
-        if field.status == "exact"
-        and None not in field.start
-        and field.input_size == given[field.input].shape[2:]
-    }
-
-
-def _sources(
-    model: nn.Module, chosen: Mapping[nn.Module, list[str]], first: ModelInput
-) -> dict[str, list[int]]:
-    """Return the input tensor that each call of each layer sees, as in `Survey.sources`."""
-    if len(tensors(first.args, first.kwargs)) < 2:
-        return {}
-    inputs, found = as_the_model_takes(first, unwrapped(model)[0]), dict[str, list[int]]()
-    names = {module: names[0] for module, names in chosen.items()}
+    names = {module: aliases[0] for module, aliases in chosen.items()}
     try:
         seen = seen_by(Session.of(model, inputs), names)
-    except (ValueError, TransformError):  # as for the fields
-        return {}
-    for (name, _), footprint in seen.items():
-        none = footprint.planes is not None and not footprint.doubt and footprint.empty
-        found.setdefault(name, []).append(NO_SOURCE if none else footprint.source)
-    return found
+    except (ValueError, TransformError):  # such as words: the survey itself can do without
+        return fields, sources
+    for (name, call), footprint in seen.items():
+        if len(given) > 1:
+            source = NO_SOURCE if footprint.empty else footprint.source
+            sources.setdefault(name, []).append(source)
+        if call == 0 and footprint.planes is not None:
+            found = field_of_footprint((name, call), footprint, model)
+            fits = found.input_size == given[found.input].shape[2:]
+            if found.status == "exact" and None not in found.start and fits:
+                fields[name] = {key: list(getattr(found, key)) for key in RULE}
+    return fields, sources
 
 
 def _in_another_order(origins: Mapping[CallKey, RowSources], count: int) -> list[str]:
