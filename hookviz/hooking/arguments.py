@@ -34,6 +34,19 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
+def plain_index(value: Any) -> Any:
+    """Return a whole number of NumPy or torch as an int, and any other value as it is.
+
+    >>> import torch
+    >>> plain_index(torch.tensor(3)), plain_index("3")
+    (3, '3')
+    """
+    try:
+        return value if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return value
+
+
 def is_index(value: Any, size: int, *, from_end: bool = False) -> bool:
     """Return True for a whole number below ``size``; ``from_end`` permits -1 for the last one."""
     try:

@@ -222,7 +222,6 @@ def test_wrong_arguments_are_refused():
         ({"channel": 0, "position": (0,)}, "is none of its map"),
         ({"channel": 0, "position": (0, 0, 0)}, "is none of its map"),
         ({"channel": True, "position": (0, 0)}, "has no channel True: give a whole number"),
-        ({"channel": 0, "position": torch.tensor([1, 2])}, r"has no position tensor\(1\)"),
         ({"channel": 0, "position": 3}, "has no position 3: give a tuple"),
         ({"channel": 0}, r"has 3 × 3 positions: pass position=\(row, column\)"),
         ({"channel": 0, "position": (0, 0), "call": 1}, "ran 1 time: call=1 is out of range"),
@@ -231,6 +230,15 @@ def test_wrong_arguments_are_refused():
             hookviz.contributions(model, x, "0", **options)
     with pytest.raises(ValueError, match="names 2 layers"):
         hookviz.contributions(model, x, "?", channel=0, position=(0, 0))
+
+
+def test_a_value_is_found_by_the_numbers_of_torch():
+    model, x = nn.Sequential(nn.Conv2d(2, 2, 1)), torch.randn(1, 2, 3, 3)
+    returned = model(x).detach()
+    _, channel, *position = torch.unravel_index(returned.argmax(), returned.shape)
+    found = hookviz.contributions(model, x, "0", channel=channel, position=position)
+    assert found.value == pytest.approx(float(returned.max()))
+    assert found.position == tuple(map(int, position)) and "tensor" not in str(found)
 
 
 def mixed_channels(x):

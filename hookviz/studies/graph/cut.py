@@ -9,7 +9,7 @@ weight, through any normalization, activation, sum, concatenation, slice or pool
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import isfinite
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...hooking.arguments import is_index
+from ...hooking.arguments import is_index, plain_index
 from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import Block
 from ...hooking.select import all_modules, first_names, type_name
@@ -362,6 +362,9 @@ class CutRun:
         if module not in self._kept:
             return CutRun(self._session, module).value(layer, channel, position, sample, call)
         self._look_at_mode()
+        channel, sample = plain_index(channel), plain_index(sample)
+        if isinstance(position, Iterable):  # of tensors, as from `torch.unravel_index`
+            position = tuple(map(plain_index, position))
         kept, named = self._call(layer, call), f"Layer {layer!r} ({type_name(module)})"
         if kept.refused:
             raise ValueError(f"{named} {kept.refused}")
