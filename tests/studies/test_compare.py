@@ -60,7 +60,7 @@ def test_differences_of_nonfinite_zero_and_complex_values():
     a, b = torch.tensor([1.0, math.nan, math.inf, 2.0]), torch.tensor([1.0, math.nan, 3.0, 2.0])
     found = difference(a, b)
     assert (found.nonfinite_mismatch, found.fraction, found.relative) == (1, 0.25, 0.0)
-    assert found.distance == math.inf and difference(a, a).equal
+    assert found.distance == -found.decibel == math.inf and difference(a, a).equal
     zeros = torch.zeros(3)
     assert [difference(zeros, each).relative for each in (zeros + 1, zeros)] == [math.inf, 0]
     assert difference(zeros[:0], zeros[:0]).equal
@@ -300,6 +300,16 @@ def test_quantization_is_not_a_difference_but_a_broken_layer_is(model, picture):
     assert found.first() is None
     quantized.layer1[0].bn2.bias.data += 3
     assert hookviz.compare(model, quantized, picture).first().layer == "layer1.0.bn2"
+
+
+def test_predictions_of_nan_are_changed_ones(model):
+    ill = copy.deepcopy(model)
+    ill.layer1[0].conv1.weight.data[0] = math.nan
+    found = hookviz.compare(model, ill, torch.rand(3, 3, 64, 64))
+    assert found.changed == [0, 1, 2] and "3 of 3 predictions changed" in found.verdict
+    assert "in layer1.0.conv1 (NaN or Inf in one alone)" in found.verdict
+    assert "not finite in one, relative difference of the others 0;" in repr(found.first())
+    assert not hookviz.compare(ill, ill, torch.rand(3, 3, 64, 64)).changed
 
 
 def test_changed_predictions_and_the_worst_input_are_reported(model):

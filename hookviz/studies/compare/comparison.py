@@ -126,7 +126,7 @@ class Comparison(Tabular, Sequence[LayerDifference]):
 
     @property
     def changed(self) -> list[int]:
-        """The samples of the batch for which a and b have different top classes.
+        """The samples of the batch for which a and b have different top classes, or one has NaN.
 
         Empty if the models are not classifiers, or have different classes.
 
@@ -143,8 +143,8 @@ class Comparison(Tabular, Sequence[LayerDifference]):
         """
         if (both := self._scores) is None:
             return []
-        a, b = both
-        return (a.argmax(1).cpu() != b.argmax(1).cpu()).nonzero().flatten().tolist()
+        a, b = (each.argmax(1).masked_fill(each.isnan().any(1), -1).cpu() for each in both)
+        return (a != b).nonzero().flatten().tolist()
 
     @property
     def predictions(self) -> list[tuple[str, float, float]]:
@@ -251,7 +251,9 @@ class Comparison(Tabular, Sequence[LayerDifference]):
 
     def _arises(self) -> str:
         if row := self.first():
-            amount = row.output.why or f"relative difference {row.output.distance:.2g}"
+            amount = row.output.why or f"relative difference {row.output.relative:.2g}"
+            if row.output.nonfinite_mismatch:
+                amount = "NaN or Inf in one alone"
             return f"the difference arises in {row.layer or 'the model itself'} ({amount})"
         if all(row.output.equal for row in self):
             row = self.first(gradient=True)

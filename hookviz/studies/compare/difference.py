@@ -57,7 +57,12 @@ class TensorDifference:
 
     @property
     def decibel(self) -> float:
-        """The signal-to-noise ratio, ``20 log10(‖a‖ / ‖a − b‖)``: Inf if they are equal."""
+        """The signal-to-noise ratio, ``20 log10(‖a‖ / ‖a − b‖)``: Inf if they are equal.
+
+        −Inf where one of them alone is finite.
+        """
+        if self.nonfinite_mismatch:
+            return -math.inf
         if not self.relative > 0:
             return math.nan if math.isnan(self.relative) else math.inf
         return -20 * math.log10(self.relative)
@@ -263,7 +268,9 @@ class LayerDifference:
     def __repr__(self) -> str:
         largest, _, relative, decibel, _, fraction, inputs, _ = self._numbers()
         words = largest
-        if relative:
+        if self.output.nonfinite_mismatch:
+            words += f", relative difference of the others {relative}"
+        elif relative:
             words = f"relative difference {relative}, max {largest}, SNR {decibel} dB, "
             words += f"{fraction} of the values"
         return f"{self.name} ({self.type}, {shape_text(self.shape)}): {words}; inputs {inputs}"
