@@ -44,7 +44,9 @@ class LossLog(OperationLog):
     def after(self, operation: Operation) -> None:
         given = operation.inputs
         if operation.phase == "forward" and operation.name == "ones_like" and not given[0].ndim:
-            self.root = given[0]  # backward() makes the gradient that it begins with
+            # backward() makes the gradient that it begins with. So does torch.func.grad, whose
+            # graph is hidden: its loss requires no gradient here.
+            self.root = given[0] if given[0].requires_grad else self.root
             return
         super().after(operation)
         outputs = operation.outputs
