@@ -11,6 +11,7 @@ import sys
 import types
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -115,11 +116,18 @@ def test_attributes_that_a_forward_changes_in_place_are_restored():
     assert_untouched(model, objects)
 
 
-@pytest.mark.parametrize("transform", [jacrev, grad])
-def test_capture_under_torch_func_transforms_stores_plain_tensors(transform):
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda m, x: jacrev(m)(x),
+        lambda m, x: grad(lambda y: m(y).sum())(x),
+        partial(torch.autograd.functional.jacobian, vectorize=True),
+    ],
+)
+def test_capture_under_transforms_stores_plain_tensors(transform):
     model, x = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(0)), torch.rand(1, 6, 6)
     with hookviz.capture(model) as cache:
-        transform(model if transform is jacrev else lambda y: model(y).sum())(x)
+        transform(model, x)
     assert torch.equal(cache["0"].activation, model[0](x))
     assert "Conv2d" in repr(cache)
 

@@ -63,17 +63,23 @@ def hiding_transform(followed: Container[str] = ()) -> str:
 
 
 def is_wrapped(tensor: Tensor) -> bool:
-    """Return whether a transform of torch.func, such as vmap or grad, has wrapped the tensor."""
-    return _functorch.is_functorch_wrapped_tensor(tensor)
+    """Return whether a transform, such as vmap or grad, has wrapped the tensor."""
+    return _functorch.is_functorch_wrapped_tensor(tensor) or is_batched(tensor)
 
 
 def is_batched(tensor: Tensor) -> bool:
-    """Return whether the tensor stands for a batch within torch.vmap."""
-    return _functorch.is_batchedtensor(tensor)
+    """Return whether the tensor stands for a batch within torch.vmap or a batched backward."""
+    if _functorch.is_batchedtensor(tensor):
+        return True
+    return torch._C._dispatch_keys(tensor).has(_BATCHED_BACKWARD)
+
+
+# torch.autograd's is_grads_batched= and vectorize= use an older vmap, which is not functorch's.
+_BATCHED_BACKWARD: Any = torch._C._dispatch_key_parse("Batched")
 
 
 def without_wrappers(tensor: Tensor) -> Tensor:
     """Return the tensor inside the wrappers of torch.func, which are unusable outside of it."""
-    while is_wrapped(tensor):
+    while _functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _functorch.get_unwrapped(tensor)
     return tensor

@@ -325,6 +325,42 @@ def test_lazy_layers_are_refused_until_they_have_weights():
     assert guard.healthy
 
 
+def weight_loss(model, x, labels):
+    return lambda weights: F.cross_entropy(torch.func.functional_call(model, weights, (x,)), labels)
+
+
+def per_sample_gradients(model, weights, x):
+    one = lambda w, row, label: weight_loss(model, row[None], label[None])(w)  # noqa: E731
+    return torch.vmap(torch.func.grad(one), (None, 0, 0))(weights, x, LABELS)
+
+
+def batched_gradients(model, weights, x):
+    several = torch.eye(64).reshape(64, 16, 4)
+    return torch.autograd.grad(model(x), [*model.parameters()], several, is_grads_batched=True)
+
+
+FUNCTIONAL = {
+    "grad": lambda m, w, x: torch.func.grad(weight_loss(m, x, LABELS))(w),
+    "per-sample gradients": per_sample_gradients,
+    "jacrev": lambda m, w, x: torch.func.jacrev(m)(x),
+    "hessian": lambda m, w, x: torch.func.hessian(lambda x: m(x).sum())(x),
+    "vmap of jacrev": lambda m, w, x: torch.vmap(torch.func.jacrev(m))(x),
+    "jacobian": lambda m, w, x: torch.autograd.functional.jacobian(m, x, vectorize=True),
+    "batched gradients": batched_gradients,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONAL)
+def test_a_step_within_a_transform_is_unchanged_and_healthy(name):
+    model = Between(torch.tanh)
+    arguments = model, {name: each.detach() for name, each in model.named_parameters()}, rows()
+    expected = FUNCTIONAL[name](*arguments)
+    with hookviz.diagnose(model) as findings:
+        found = FUNCTIONAL[name](*arguments)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert findings.healthy, findings
+
+
 def test_no_dispatch_mode_is_left_after_an_error():
     model = net(Modes(), classes=5)
     with Counting() as own, hookviz.diagnose(model):

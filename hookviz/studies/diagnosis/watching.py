@@ -201,16 +201,18 @@ class StepWatch(HookManager):
         self.outside.mute(False)
 
     def _sent(self, started: RecordedCall, index: int, gradient: Tensor | None) -> None:
-        if gradient is not None:
+        if gradient is None:
+            return
+        if not is_wrapped(gradient):
             started.gradients[index] = gradient.detach()
             self._add("", "sent", gradient)
             with self.outside.silent():
                 self.log.reaches(gradient)
                 if gradient.shape[:1] == (self.run.samples,):
                     self.run.output_gradient.add(gradient)
-            self._waiting.discard((id(started), index))
-            if not self._waiting:  # the loss's part of the backward is over
-                self.outside.skip_backward()
+        self._waiting.discard((id(started), index))
+        if not self._waiting:  # the loss's part of the backward is over
+            self.outside.skip_backward()
 
     def _add(self, layer: str, phase: str, tensor: Tensor) -> Ends | None:
         numbers = tensor.is_floating_point() or tensor.is_complex()
