@@ -1,5 +1,6 @@
 """hookviz.diagnose in scripts: exit codes, JSON, ignored kinds, optimizers, findings of a watch."""
 
+import copy
 import json
 import math
 import sys
@@ -398,6 +399,30 @@ def test_only_the_layers_that_learn_count_in_a_late_step():
                 F.cross_entropy(model(X), torch.tensor([0, 1, 2, 0])[: len(X)]).backward()
             optimizer.step()
         assert [found.kind for found in watch.findings] == kinds
+
+
+@pytest.mark.parametrize("validated", [True, False])
+@pytest.mark.parametrize(("later", "kinds"), [(0.01, []), (1e4, ["learning rate"])])
+def test_weights_of_a_validation_or_a_checkpoint_are_not_an_update(validated, later, kinds):
+    model = net()
+    optimizer, watch = torch.optim.SGD(model.parameters(), lr=0.01), hookviz.watch(model, every=1)
+    others = {name: 10 * value for name, value in model.state_dict().items()}
+    for step in range(12):
+        optimizer.param_groups[0]["lr"] = 0.01 if step != 9 else later
+        optimizer.zero_grad()
+        with watch:
+            F.cross_entropy(model(X), torch.tensor([0, 1, 2, 0])[: len(X)]).backward()
+        optimizer.step()
+        if validated and step % 4 == 3:  # with a moving average of the weights, for example
+            own = copy.deepcopy(model.state_dict())
+            model.load_state_dict(others)
+            model.eval()
+            with torch.no_grad(), watch:
+                model(X)
+            model.load_state_dict(own)
+            model.train()
+    model.load_state_dict(others)
+    assert [found.kind for found in watch.findings] == kinds
 
 
 def test_nan_in_the_weights_after_the_last_recorded_step_is_found():

@@ -110,7 +110,7 @@ class Training(Tabular):
         has none.
         """
         found = Diagnosis(self.log.model)
-        steps = self.history().steps
+        steps = self.log.histories["train"].steps
         found.set_findings(verdicts(self.log), LOOKED if steps else ())
         return found
 

@@ -185,8 +185,6 @@ class Watch(Block, Training):
     # The block
 
     def _begin(self) -> None:
-        self._measure_updates()
-        self._recorded = None
         if rank():
             return
         if self._keeper is not None:
@@ -198,6 +196,9 @@ class Watch(Block, Training):
         if not learns and self._validated:
             return
         self._validated = not learns
+        if learns:  # a validation may run with other weights, such as their moving average
+            self._measure_updates()
+            self._recorded = None
         history = training if learns else validation
         number, should_record = history.seen, history.should_record
         history.seen += 1
@@ -236,7 +237,7 @@ class Watch(Block, Training):
                 self.log.carried[step.at] = recorder.weights.carried
                 if recorder.weights.steps > 1:
                     self.log.merged = max(self.log.merged, recorder.weights.steps)
-            self._recorded = None if self._validated else (step, recorder.weights)
+                self._recorded = step, recorder.weights
         for view in self._shown:
             try:
                 view.push()
@@ -263,6 +264,9 @@ class Watch(Block, Training):
     @property
     def findings(self) -> Diagnosis:
         """As `Training.findings`; it also finds weights that became NaN after the last record."""
+        # Until the next step the weights may be others, such as those of the best checkpoint.
+        if self._recorded is not None:
+            self._recorded[0].weights[:, -1] = np.nan
         found, steps = super().findings, self.log.histories["train"].steps
         if steps and self.first_trouble is None and (lost := Weights(self._layers).lost()):
             finite = dict(zip(steps[-1].layout.weighted, steps[-1].weights[:, 0], strict=True))
