@@ -509,6 +509,27 @@ def test_the_first_nan_is_found_in_a_gradient():
     assert "the gradient of what the model returned" in str(trouble)
 
 
+@pytest.mark.parametrize(("fault", "kinds"), [(1.0, []), (math.inf, ["inf"]), (math.nan, ["nan"])])
+def test_a_mask_of_minus_inf_is_not_a_finding(fault, kinds):
+    def run(m, x):
+        return m.value(x) * m.softmax(m.mask(m.score(x)))
+
+    causal = torch.ones(4, 4).triu(1).bool()
+    mask = model_of(lambda m, x: x.masked_fill(causal, -math.inf))
+    parts = {"value": nn.Linear(4, 4), "score": nn.Linear(4, 4), "softmax": nn.Softmax(-1)}
+    model = model_of(run, mask=mask, **parts)
+    watch, optimizer = hookviz.watch(model, every=1), torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(5):
+        optimizer.zero_grad()
+        with watch:
+            if step == 3:
+                model.score.weight.data[0, 0] *= fault
+            model(torch.ones(2, 4, 4)).square().sum().backward()
+        optimizer.step()
+    assert [found.kind for found in watch.findings] == kinds
+    assert not kinds or (watch.findings[0].layer, watch.first_trouble.step) == ("score", 3)
+
+
 def test_the_fraction_of_dead_channels_is_recorded():
     model = made()
     with torch.no_grad():

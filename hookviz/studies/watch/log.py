@@ -31,7 +31,7 @@ from ...files import file_path, read_arrays, write_arrays
 from ...tables import plain
 from .probe import Maps
 from .recorder import Row
-from .summary import STATISTICS, Summaries
+from .summary import BINS, STATISTICS, Summaries
 from .weights import NORMS
 
 SIDES = ("activation", "gradient")
@@ -258,6 +258,7 @@ class History:
 PHASES = ("train", "eval")
 
 _NONFINITE = [STATISTICS.index("nans"), STATISTICS.index("infs")]
+_INF = BINS.size - 2  # the bin of Inf, without -Inf
 _OF_ROWS = tuple(name for name in STATISTICS if name != "count")
 NAMES = (*_OF_ROWS, "dead", *(f"gradient_{name}" for name in _OF_ROWS), *NORMS)
 """The statistics that a strip can show."""
@@ -356,6 +357,7 @@ class TrainingLog:
 def first_trouble(step: TrainingStep, after: int | None) -> FirstNonFinite | None:
     """Return the first NaN or Inf in a step: forward, then backward from the last layer on."""
     counts = step.statistics[:, :, _NONFINITE]
+    counts[step.bins()[:, 0, _INF] == 0, 0, 1] = 0  # -Inf of a mask, as before a softmax
     for side, phase in enumerate(("forward", "backward")):
         places = np.flatnonzero(np.nan_to_num(counts[:, side]).any(1))
         if len(places):
