@@ -208,7 +208,7 @@ def net():
 
 def optimizer_messages(model, optimizer, severity="warning"):
     kinds = "optimizer", "learning rate"
-    found = hookviz.diagnose(model, X, optimizer=optimizer)
+    found = hookviz.diagnose(model, X, torch.sum, optimizer=optimizer)
     return [e.message for e in found if e.kind in kinds and e.severity == severity]
 
 
@@ -254,6 +254,35 @@ def test_unsuitable_optimizers_are_reported():
     ):  # fmt: skip
         (message,) = optimizer_messages(model, make(model.parameters(), lr=rate))
         assert "of their own size" in message
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("rate, healthy", [(0.1, True), (1e3, False)])
+def test_a_step_of_sgd_is_judged_by_the_gradient_of_the_loss(rate, healthy, scaled):
+    model, x = net(), torch.randn(256, 4)
+    optimizer = torch.optim.SGD(model.parameters(), rate)
+    scaler = torch.amp.GradScaler("cpu", enabled=scaled)
+    loss = lambda output: F.cross_entropy(output, x[:, :3].argmax(1))  # noqa: E731
+    with hookviz.diagnose(model, optimizer=optimizer, scaler=scaler) as findings:
+        scaler.scale(loss(model(x))).backward()
+    called = hookviz.diagnose(model, x, loss, optimizer=optimizer)
+    assert findings.healthy is called.healthy is healthy
+    for score in (None, 0):  # sums over the batch
+        assert hookviz.diagnose(model, x, score, optimizer=optimizer).healthy
+
+
+@pytest.mark.parametrize("rate, count", [(1e-3, 0), (1.0, 1)])
+def test_weights_that_begin_small_may_grow(rate, count):
+    """Those of word2vec, and the second factor of LoRA after a step."""
+    for width, size in ((300, 0.5 / 300), (4, 1e-4)):
+        model = nn.Sequential(nn.Embedding(200, width), nn.Linear(width, 3))
+        nn.init.uniform_(model[0].weight, -size, size)
+        nn.init.uniform_(model[1].weight, -size, size)
+        optimizer = torch.optim.Adam(model.parameters(), rate)
+        findings = hookviz.diagnose(model, torch.arange(200), optimizer=optimizer)
+        assert [each.kind for each in findings if each.severity == "warning"] == (
+            ["learning rate"] * count
+        )
 
 
 def test_a_learning_rate_of_0_during_warmup_is_a_note():

@@ -123,6 +123,8 @@ class RunRecord:
     score : float or None
     judged : bool
         True if the user gave the score, such as a loss.
+    loss : bool
+        True if the score is the user's loss, not a sum over the batch.
     failed : OperationRecord or None
         The operation that raised.
     error : Exception or None
@@ -154,6 +156,7 @@ class RunRecord:
     returned: type = NoneType
     score: float | None = None
     judged: bool = True
+    loss: bool = True
     failed: OperationRecord | None = None
     error: Exception | None = None
     suspect: bool = False

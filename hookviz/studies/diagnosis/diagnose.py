@@ -61,8 +61,9 @@ def diagnose(
         As in `hookviz.explore`.
     optimizer : torch.optim.Optimizer or list of them, optional
         Checked, too: weights that it lacks or holds twice, frozen weights, weights of another
-        model, a learning rate of 0 or far too high. It takes no step. It also tells which weights
-        this step trains: pass all optimizers of a model that several train, such as a GAN.
+        model, a learning rate of 0 or far too high, of SGD only if ``target`` is the loss. It takes
+        no step. It also tells which weights this step trains: pass all optimizers of a model that
+        several train, such as a GAN.
     scaler : torch.amp.GradScaler, optional
         The one that scales the loss. NaN and Inf in gradients that are too large for their type are
         a note then, since it skips such a step. Without it they are a note in float16 alone.
@@ -150,7 +151,8 @@ def diagnose(
     session = Session(model, prepared, weights=weights, class_names=class_names)
     diagnosis = Diagnosis(session.name, ignore)
     run = examine(session, target, checks=new_checks, score_of=any_score)
-    run.judged, run.optimizers, run.scaler = target is not None, list(optimizers), scaler
+    run.judged, run.loss = target is not None, callable(target)
+    run.optimizers, run.scaler = list(optimizers), scaler
     found = causes(findings_of(run))
     diagnosis.set_findings(found, looked_at(run), partial(_explored, session, run))
     return diagnosis

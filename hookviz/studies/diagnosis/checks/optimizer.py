@@ -23,6 +23,9 @@ ERASING = 0.1
 """The fraction of the weights that decay takes away in a step from which on nothing is learned."""
 TOO_FAR = 0.5
 """A step that changes weights by this fraction of their norm is far too long."""
+USUAL = 0.5
+"""With the usual initializations the weights of an output channel have this norm, or a larger one.
+Weights that begin far below it have to grow, by steps that are long beside them."""
 
 
 def as_optimizers(optimizer: Any) -> tuple[Any, ...]:
@@ -196,20 +199,23 @@ def _groups(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
 
 
 def _lengths(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
-    """Report a step that is too long: Adam's by its rate, plain descent's by the gradient.
+    """Report a step that is too long: Adam's by its rate, plain descent's by the loss's gradient.
 
     A gradient of a few samples is up to ten times as large as that of a whole batch.
     """
     kind = type(optimizer).__name__
+    scale = 1.0 if run.scaler is None else float(run.scaler.get_scale())
     ratios: dict[str, float] = {}
     for group in optimizer.param_groups:
         rate = float(group.get("lr", 0.0))
         for name, each in zip(_names(run, group), group["params"], strict=True):
-            size = _size(each) if name and each.ndim > 1 else 0.0
+            if not name or each.ndim < 2 or not each.numel():
+                continue
+            size = max(_size(each), USUAL * len(each) ** 0.5)
             slope = run.gradient_norms.get(name) or (0.0 if each.grad is None else _size(each.grad))
-            if kind == "SGD" and size and slope:
-                ratios[name] = rate * slope / size
-            elif size and kind in ("RMSprop", "Adam", "AdamW", "NAdam"):
+            if kind == "SGD" and run.loss and slope:
+                ratios[name] = rate * slope / scale / size
+            elif kind in ("RMSprop", "Adam", "AdamW", "NAdam"):
                 ratios[name] = rate * each.numel() ** 0.5 / size  # whatever the gradient
     middle = statistics.median(ratios.values()) if ratios else 0.0
     far = TOO_FAR * (10 if kind == "SGD" and run.samples < FEW else 1)
@@ -220,7 +226,8 @@ def _lengths(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
             "learning rate",
             "warning",
             f"One step of {kind} with a learning rate of {number(rate)} changes the weights by "
-            f"{number(middle)} of their own size, those of {worst!r} by {number(ratios[worst])}.",
+            f"at least {number(middle)} of their own size, those of {worst!r} by "
+            f"{number(ratios[worst])}.",
             f"Set it to about {number(rate * 0.01 / middle)}, which changes the weights by a "
             "hundredth in each step.",
             worst.rpartition(".")[0],
