@@ -530,6 +530,29 @@ def test_a_mask_of_minus_inf_is_not_a_finding(fault, kinds):
     assert not kinds or (watch.findings[0].layer, watch.first_trouble.step) == ("score", 3)
 
 
+@pytest.mark.parametrize(
+    ("steps", "fault", "severities"), [(1, 20, ["note"]), (20, 20, []), (20, 3, ["error"])]
+)
+def test_a_step_that_a_scaler_skips_is_healthy_unless_the_scale_cannot_help(
+    steps, fault, severities
+):
+    model = made()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, backoff_factor=2.0**-16)
+    watch = hookviz.watch(model, every=1, scaler=scaler)
+    for step in range(steps):
+        optimizer.zero_grad()
+        with watch:
+            loss = nn.functional.cross_entropy(model(X), Y) * (math.nan if step >= fault else 9.0)
+            scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert [found.severity for found in watch.findings] == severities
+    assert watch.findings.healthy is ("error" not in severities)
+    assert ("GradScaler skips such a step" in watch.title) is (severities == ["note"])
+    assert fault != 3 or "NaN first seen at step 3, not yet at step 2" in watch.verdict
+
+
 def test_the_fraction_of_dead_channels_is_recorded():
     model = made()
     with torch.no_grad():

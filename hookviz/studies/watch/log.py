@@ -20,7 +20,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -276,6 +276,9 @@ class FirstNonFinite:
     nans: int
     infs: int
     after: int | None  #: the recorded step before it, which had none
+    #: The scale of the loss in the last step with it; a GradScaler skips such steps while it is
+    #: above 1.
+    scale: float = 1.0
 
     @property
     def row(self) -> Row:
@@ -288,7 +291,9 @@ class FirstNonFinite:
         seen = "" if self.after is None else f", not yet at step {self.after:,}"
         layer = repr(self.layer) if self.layer else "the model"
         call = f" (call {self.call})" if self.call else ""
-        return f"{word} first seen at step {self.step:,}{seen}, in {what} {layer}{call} returned"
+        skipped = "; a GradScaler skips such a step" * (self.scale > 1)
+        place = f"in {what} {layer}{call} returned"
+        return f"{word} first seen at step {self.step:,}{seen}, {place}{skipped}"
 
 
 @dataclass(eq=False)
@@ -329,13 +334,15 @@ class TrainingLog:
     def nbytes(self) -> int:
         return sum(history.nbytes for history in self.histories.values())
 
-    def add(self, phase: str, step: TrainingStep) -> None:
-        """Store a step, and drop others if the records exceed ``max_bytes``."""
-        history = self.histories[phase]
-        if self.first_trouble is None:
-            self.first_trouble = first_trouble(
-                step, history.steps[-1].at if history.steps else None
-            )
+    def add(self, phase: str, step: TrainingStep, scale: float = 1.0) -> None:
+        """Store a step with its loss scale; drop others if the records exceed ``max_bytes``."""
+        history, known = self.histories[phase], self.first_trouble
+        trouble = first_trouble(step, history.steps[-1].at if history.steps else None, scale)
+        if known is not None and known.scale > 1 and (trouble or step.has_gradients):
+            # Finite gradients show that the GradScaler has skipped it.
+            lasts = trouble is not None and trouble.phase == "backward"
+            known = replace(known, scale=scale) if lasts else None
+        self.first_trouble = known or trouble
         history.add(step)
         while self.nbytes > self.max_bytes:
             largest = max(self.histories.values(), key=lambda each: each.nbytes)
@@ -354,7 +361,7 @@ class TrainingLog:
         return next(differ, "")
 
 
-def first_trouble(step: TrainingStep, after: int | None) -> FirstNonFinite | None:
+def first_trouble(step: TrainingStep, after: int | None, scale: float) -> FirstNonFinite | None:
     """Return the first NaN or Inf in a step: forward, then backward from the last layer on."""
     counts = step.statistics[:, :, _NONFINITE]
     counts[step.bins()[:, 0, _INF] == 0, 0, 1] = 0  # -Inf of a mask, as before a softmax
@@ -363,7 +370,8 @@ def first_trouble(step: TrainingStep, after: int | None) -> FirstNonFinite | Non
         if len(places):
             place = int(places[0 if phase == "forward" else -1])
             row, (nans, infs) = step.layout.rows[place], counts[place, side].tolist()
-            return FirstNonFinite(step.at, phase, *row, int(nans), int(infs), after)
+            scale = scale if phase == "backward" else 1.0
+            return FirstNonFinite(step.at, phase, *row, int(nans), int(infs), after, scale)
     return None
 
 

@@ -65,7 +65,7 @@ class StepRecorder(HookManager):
     ) -> None:
         self.weights = Weights(layers if weights else {})
         self.left_out: dict[str, str] = {}
-        self._scale = scale
+        self.scale = scale
         # The sums of activations and of gradients, of each run of the model.
         self._seen: dict[Row, tuple[list[TensorSums], list[TensorSums]]] = {}
         self._calls: Counter[tuple[int, str]] = Counter()
@@ -157,11 +157,11 @@ class StepRecorder(HookManager):
     def summaries(self) -> Summaries:
         """Return the summaries of each row: of its activations, then of its gradients."""
         sides = [side for row in self._seen.values() for side in row]
-        return merged(sides, [1.0, self._scale] * len(self._seen))
+        return merged(sides, [1.0, self.scale] * len(self._seen))
 
     def norms(self) -> dict[str, tuple[float, float]]:
         """Return the norms of each layer's weights and of their gradients."""
-        return {name: (size, slope / self._scale) for name, size, slope in self.weights.norms()}
+        return {name: (size, slope / self.scale) for name, size, slope in self.weights.norms()}
 
 
 def _plain(output: Any) -> list[tuple[str, Tensor]]:

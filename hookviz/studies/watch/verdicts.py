@@ -47,11 +47,14 @@ def verdicts(log: TrainingLog) -> list[Finding]:
 def _not_finite(log: TrainingLog) -> Iterator[Finding]:
     first = log.first_trouble
     if first is not None:
+        skipped = first.scale > 1
         yield Finding(
             "nan" if first.nans else "inf",
-            "error",
+            "note" if skipped else "error",
             f"{first}.",
-            "Put `with hookviz.diagnose(model) as findings:` around that step: it names the "
+            "Call scaler.step(optimizer) and scaler.update(), which makes the scale smaller."
+            if skipped
+            else "Put `with hookviz.diagnose(model) as findings:` around that step: it names the "
             "operation.",
             first.layer,
             first.call,

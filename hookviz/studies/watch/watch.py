@@ -232,7 +232,7 @@ class Watch(Block, Training):
                 return
             summaries, norms = recorder.summaries(), recorder.norms()
             step = step_of(*place, recorder.rows, summaries, norms, maps)
-            self.log.add("eval" if self._validated else "train", step)
+            self.log.add("eval" if self._validated else "train", step, recorder.scale)
             if not self._validated:
                 self.log.carried[step.at] = recorder.weights.carried
                 if recorder.weights.steps > 1:
@@ -268,7 +268,7 @@ class Watch(Block, Training):
         if self._recorded is not None:
             self._recorded[0].weights[:, -1] = np.nan
         found, steps = super().findings, self.log.histories["train"].steps
-        if steps and self.first_trouble is None and (lost := Weights(self._layers).lost()):
+        if steps and not found.worst("error") and (lost := Weights(self._layers).lost()):
             finite = dict(zip(steps[-1].layout.weighted, steps[-1].weights[:, 0], strict=True))
             if layers := [name for name in lost if np.isfinite(finite.get(name, np.nan))]:
                 found.set_findings([lost_weights(layers, steps[-1].at), *found], found.looked_at)
