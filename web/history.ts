@@ -38,6 +38,12 @@ export class History {
     };
   }
 
+  /** Begin again with the state that is drawn next. */
+  clear() {
+    Object.assign(this, { moments: [], at: 0, walked: -Infinity, going: false });
+    this.app.schedule();
+  }
+
   /**
    * Add the shown moment if it is new.
    * @param isLoaded Until then, the channel may still change to the layer's own.

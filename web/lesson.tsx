@@ -14,7 +14,7 @@ export class Lesson {
   place: number;
   answers: (Answer | undefined)[];
   written = "";
-  given: unknown = undefined; // the answer that was checked last: after a right one another may be tried
+  checked: unknown = undefined; // the answer that the verdict is about
   message = ""; // in place of a verdict
   isDeleting = false; // whether the next click deletes all answers
   nameField!: HTMLInputElement;
@@ -43,6 +43,16 @@ export class Lesson {
   /** The part of the view that the question is about. */
   get pointed() {
     return pointedAt(this.step, this.app.settings, this.app.source.facts);
+  }
+
+  /** The answer as it is written or shown now. */
+  get given(): unknown {
+    return this.step.kind === "view" ? this.pointed : this.written;
+  }
+
+  /** A verdict stays only as long as the answer that was checked. */
+  get isChecked() {
+    return JSON.stringify(this.given) === JSON.stringify(this.checked);
   }
 
   stored() {
@@ -84,24 +94,27 @@ export class Lesson {
   }
 
   go(place: number) {
-    this.place = Math.min(Math.max(place, 0), this.course.steps.length - 1);
+    this.place = place;
     const { step } = this;
     this.app.source.restart?.(); // the page's target and picture, no edits
     this.app.goTo(step.state);
     this.app.state.fit();
-    const before = step.kind === "view" ? "" : this.answers[this.place]?.given;
-    this.set({ written: String(before ?? ""), given: undefined, message: "" });
+    this.app.history.clear();
+    const before = this.answers[this.place]?.given;
+    const written = step.kind === "view" ? "" : String(before ?? "");
+    this.set({ written, checked: before, message: "" });
   }
 
   answer() {
-    const { step, written, place } = this;
-    const given = step.kind === "view" ? this.pointed : written;
-    if (step.kind !== "view" && !written.trim()) return;
+    const { step, written, place, given } = this;
+    if (step.kind !== "view" && !written.trim()) {
+      return this.set({ message: "Choose or write an answer first." });
+    }
     if (step.kind === "number" && Number.isNaN(numberOf(written))) {
       return this.set({ message: "Write a number, such as 0.25." });
     }
     this.answers[place] = tried(step, this.answers[place], given);
-    this.set({ given, message: "" });
+    this.set({ checked: given, message: "" });
   }
 
   draw() {
@@ -114,11 +127,11 @@ function LessonView({ lesson }: { lesson: Lesson }) {
   const done = steps.filter((_, number) => answers[number]?.right).length;
   const all = steps.filter(({ kind }) => kind !== "open").length;
   const answer = answers[place];
-  const right = lesson.given !== undefined && answer?.right
-    ? judged(step, lesson.given)
-    : answer?.right;
-  const words = right ? "✓ right" : right === null ? "answered" : "✗ not right, try again";
-  const isJudged = answer && !message;
+  const right = lesson.isChecked ? judged(step, lesson.given) : undefined;
+  const verdict = right ? "✓ right" : right === null ? "answered" : "✗ not right, try again";
+  const words = message || (right === undefined ? "" : verdict);
+  // A question that was answered keeps its explanation while the view is explored.
+  const hint = right === false ? step.hint : answer && answer.right !== false && step.explanation;
   return (
     <>
       <div class="hv-title">
@@ -161,20 +174,29 @@ function LessonView({ lesson }: { lesson: Lesson }) {
       >
         <Field lesson={lesson} />
         <button type="submit" class="hv-check">{step.kind === "open" ? "answer" : "check"}</button>
-        <button type="button" disabled={!place} onClick={() => lesson.go(place - 1)}>back</button>
-        <button
-          type="button"
-          disabled={place === steps.length - 1}
-          onClick={() => lesson.go(place + 1)}
-        >
-          next
-        </button>
+        <Turn lesson={lesson} by={-1}>back</Turn>
+        <Turn lesson={lesson} by={1}>next</Turn>
       </form>
-      <div class="hv-judged" role="status" data-right={isJudged ? right : undefined}>
-        {isJudged ? words : message}
-        {isJudged && <span class="hv-hint">{right === false ? step.hint : step.explanation}</span>}
+      <div class="hv-judged" role="status" data-right={message ? undefined : right}>
+        {words}
+        {!message && hint && <span class="hv-hint">{hint}</span>}
       </div>
     </>
+  );
+}
+
+/** The button to the next or previous question; where there is none it still keeps the focus. */
+function Turn({ lesson, by, children }: { lesson: Lesson; by: number; children: string }) {
+  const to = lesson.place + by;
+  const exists = to in lesson.course.steps;
+  return (
+    <button
+      type="button"
+      aria-disabled={exists ? undefined : "true"}
+      onClick={() => exists && lesson.go(to)}
+    >
+      {children}
+    </button>
   );
 }
 
@@ -206,7 +228,7 @@ function Mark({ lesson, number }: { lesson: Lesson; number: number }) {
 function Field({ lesson }: { lesson: Lesson }) {
   const { step: { kind, choices }, written } = lesson;
   const label = "your answer";
-  const write = (written: string) => lesson.set({ written });
+  const write = (written: string) => lesson.set({ written, message: "" });
   if (kind === "view") {
     const now = `${label}: ${inWords(lesson.pointed)} (it changes with the view)`;
     return <span class="hv-dim">{now}</span>;

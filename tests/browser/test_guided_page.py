@@ -17,7 +17,11 @@ from hookviz.classroom import Step
 
 STEPS = [
     Step(
-        "Which channel is the largest?", {"channel": 0}, {"channel": 5}, "Walk with the arrow keys."
+        "Which channel is the largest?",
+        {"channel": 0},
+        {"channel": 5},
+        hint="Walk with the arrow keys.",
+        explanation="Its eye is bright.",
     ),
     Step("How many channels are there?", answer=96, explanation="As many as in the mosaic."),
     Step("Which picture is it?", answer="eye", choices=["fish", "eye"]),
@@ -48,7 +52,13 @@ def test_answers_are_checked_and_collected_in_a_table(written, shown, tmp_path):
     for _ in range(5):
         page.keyboard.press("ArrowRight")
     lesson.get_by_text("your answer: channel 5 (it changes with the view)").wait_for()
+    expect(verdict).to_be_empty()  # the verdict was about channel 0
     check.click()
+    expect(verdict).to_have_text("✓ rightIts eye is bright.")
+    page.get_by_role("slider", name="channel", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    expect(verdict).to_have_text("Its eye is bright.")
+    page.keyboard.press("ArrowLeft")
     expect(verdict).to_contain_text("✓ right")
     lesson.get_by_role("button", name="next").click()
     # As in a page that is opened directly.
@@ -56,7 +66,12 @@ def test_answers_are_checked_and_collected_in_a_table(written, shown, tmp_path):
     lesson.get_by_role("textbox", name="your answer").fill("ninety")
     page.keyboard.press("Enter")
     expect(verdict).to_have_text("Write a number, such as 0.25.")
+    lesson.get_by_role("textbox", name="your answer").fill("95")
+    expect(verdict).to_be_empty()
+    page.keyboard.press("Enter")
+    expect(verdict).to_have_text("✗ not right, try again")
     lesson.get_by_role("textbox", name="your answer").fill("96")
+    expect(verdict).to_be_empty()
     page.keyboard.press("Enter")
     lesson.get_by_text("2 of 3 right").wait_for()
     expect(verdict).to_contain_text("As many as in the mosaic.")
@@ -66,10 +81,14 @@ def test_answers_are_checked_and_collected_in_a_table(written, shown, tmp_path):
     lesson.get_by_role("heading", name="2. How many channels are there?").wait_for()
     expect(lesson.get_by_role("textbox", name="your name")).to_have_value("Ada Lovelace")
     lesson.get_by_role("button", name="question 3, not answered").click()
+    check.click()
+    expect(verdict).to_have_text("Choose or write an answer first.")
     lesson.get_by_role("combobox", name="your answer").select_option("fish")
+    expect(verdict).to_be_empty()
     check.click()
     expect(verdict).to_contain_text("not right")
     lesson.get_by_role("button", name="next").click()
+    expect(lesson.get_by_role("button", name="next")).to_be_focused()  # though it leads nowhere
     lesson.get_by_role("textbox", name="your answer").press_sequentially("because\nit is")
     lesson.get_by_role("button", name="answer", exact=True).click()
     with page.expect_download() as download:
@@ -80,7 +99,7 @@ def test_answers_are_checked_and_collected_in_a_table(written, shown, tmp_path):
     table = hookviz.grade(file, STEPS)
     assert table.title == "Eyes" and table[0].name == "Ada Lovelace"
     assert [answer.mark for answer in table[0].answers] == ["✓", "✓", "✗", "–"]
-    assert [answer.tries for answer in table[0].answers] == [2, 1, 1, 1]
+    assert [answer.tries for answer in table[0].answers] == [2, 2, 1, 1]
     assert table[0].answers[3].given == "because\nit is"
     marks = [answer["right"] for answer in json.loads(file.read_text())["answers"]]
     assert marks == [True, True, False, None]
@@ -92,6 +111,26 @@ def test_answers_are_checked_and_collected_in_a_table(written, shown, tmp_path):
     expect(lesson.get_by_role("textbox", name="your name")).to_have_value("")
     page.reload()
     lesson.get_by_text("0 of 3 right").wait_for()
+
+
+def test_undo_stays_within_a_question(written, shown):
+    page = shown(written)
+    lesson = page.get_by_role("region", name="questions")
+    number, undo = page.locator(".hv-number-now").first, page.get_by_role("button", name="↶")
+    wait_for_tiles(page)
+    expect(number).to_have_text("0")
+    expect(undo).to_be_disabled()
+    page.get_by_role("slider", name="channel", exact=True).press("ArrowRight")
+    expect(number).to_have_text("1")
+    expect(undo).to_be_enabled()
+    lesson.get_by_role("button", name="next").click()
+    expect(number).to_have_text("0")
+    expect(undo).to_be_disabled()
+    page.keyboard.press("Control+z")
+    page.get_by_role("slider", name="channel", exact=True).press("End")
+    page.keyboard.press("Control+z")
+    expect(number).to_have_text("0")
+    expect(undo).to_be_disabled()
 
 
 def test_a_page_that_runs_its_network_asks_for_edits(shown, tmp_path):
@@ -129,6 +168,7 @@ def test_a_page_that_runs_its_network_asks_for_edits(shown, tmp_path):
     expect(verdict).to_contain_text("✓ right")
     lesson.get_by_role("button", name="next").click()
     lesson.get_by_text(f"your answer: prediction {top}").wait_for()
+    expect(page.get_by_role("button", name="↶")).to_be_disabled()  # edits belong to their question
     check.click()
     expect(verdict).to_have_text("✓ rightEdits are gone.")
     lesson.get_by_role("textbox", name="your name").fill("Ada")
