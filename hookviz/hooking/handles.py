@@ -149,6 +149,12 @@ class _Hook:
         return getattr, (nullcontext(), "__exit__")
 
 
+def is_own(hook: Any) -> bool:
+    """Return True for a hook that hookviz has set, and for what a copy has in its place."""
+    copied = isinstance(getattr(hook, "__self__", None), nullcontext)
+    return copied or isinstance(hook, _Hook)
+
+
 def own_function(hook: Any) -> Callable[..., Any] | None:
     """Return the function of a hook that hookviz has set, None for other hooks."""
     return hook.function if isinstance(hook, _Hook) else None

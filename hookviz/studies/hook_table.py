@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from ..hooking.handles import own_function
+from ..hooking.handles import is_own, own_function
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_module, module_names, type_name
 from ..run.errors import legible
@@ -55,7 +55,7 @@ def hook_function(hook: Callable[..., Any]) -> HookFunction:
     >>> hook_function(partial(print, "grad")).name
     'print'
     """
-    ours = own_function(hook) is not None
+    ours = is_own(hook)
     hook = _unwrapped(hook)
     called = hook
     if not isinstance(hook, (FunctionType, type)):
@@ -488,7 +488,7 @@ def _why(place: HookLocation, function: HookFunction, classes: set[type]) -> str
     if function.origin == "torch":
         return "torch needs it"
     if function.origin == "hookviz":
-        return "goes at the end of its block"
+        return "does nothing after its block"
     if place.kind.startswith(GLOBAL):
         return "is on all models"
     for kind in classes:

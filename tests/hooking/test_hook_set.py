@@ -78,6 +78,9 @@ def test_copies_made_within_the_block_are_not_captured(how):
     held = cache.nbytes
     copied(x)
     assert cache.nbytes == held
+    assert {hook.origin for hook in hookviz.hooks(copied)} <= {"hookviz"}
+    kinds = [finding.kind for finding in hookviz.diagnose(copied, x)]
+    assert "hooks left behind" not in kinds
 
 
 def test_pickles_made_within_the_block_do_not_need_hookviz():
