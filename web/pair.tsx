@@ -115,6 +115,7 @@ function CellView({ app, cell }: { app: App; cell: Cell }) {
       </figcaption>
       <div
         class="hv-frame"
+        tabIndex={-1} // after a click the next keys are for this view, not for the notebook
         onClick={(event) => {
           const { x, y } = shareOf(event, event.currentTarget);
           app.state.set({ place: [y, x] });
