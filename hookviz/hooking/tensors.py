@@ -9,17 +9,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 
 def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors in a layer's inputs or output, each with its path as a Python expression.
 
-    In tuples, lists, dicts and dataclasses, at any depth; ``path`` is put in front.
+    In tuples, lists, dicts, dataclasses and distributions, at any depth; ``path`` is put in front.
 
     >>> import torch
     >>> output = {"out": torch.zeros(1), "aux": (torch.zeros(1), None)}
     >>> [path for path, _ in tensors_in(output)]
     ["['out']", "['aux'][0]"]
+    >>> [path for path, _ in tensors_in(torch.distributions.Categorical(torch.ones(2)))]
+    ['.probs']
     """
     if isinstance(value, Tensor):
         yield path, value
@@ -29,9 +32,19 @@ def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
     elif isinstance(value, (tuple, list)):
         for index, item in enumerate(value):
             yield from tensors_in(item, f"{path}[{index}]")
-    elif is_dataclass(value) and not isinstance(value, type):
-        for item in fields(value):
-            yield from tensors_in(getattr(value, item.name), f"{path}.{item.name}")
+    else:
+        for name, item in _attributes(value):
+            yield from tensors_in(item, f"{path}.{name}")
+
+
+def _attributes(value: Any) -> list[tuple[str, Any]]:
+    """List the attributes of a dataclass, or of a distribution, that may hold tensors."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(item.name, getattr(value, item.name)) for item in fields(value)]
+    if isinstance(value, Distribution):
+        # The `_param` of some is their logits or probs again.
+        return [(name, item) for name, item in vars(value).items() if name != "_param"]
+    return []
 
 
 _NOT_TENSORS = {
@@ -67,8 +80,8 @@ def _collect(values: Iterable[Any], found: list[Tensor]) -> None:
             _collect(value, found)
         elif kind is dict or isinstance(value, Mapping):  # the second test is slow
             _collect(value.values(), found)
-        elif is_dataclass(kind):
-            _collect((getattr(value, item.name) for item in fields(value)), found)
+        else:
+            _collect((item for _, item in _attributes(value)), found)
 
 
 def central_value(tensor: Tensor) -> Tensor:
@@ -102,12 +115,10 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, (list, tuple)):
         parts = [map_tensors(item, change) for item in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    if is_dataclass(value) and not isinstance(value, type):
-        new = copy.copy(value)
-        for item in fields(value):
-            object.__setattr__(new, item.name, map_tensors(getattr(value, item.name), change))
-        return new
-    return value
+    new = copy.copy(value) if (attributes := _attributes(value)) else value
+    for name, item in attributes:
+        object.__setattr__(new, name, map_tensors(item, change))
+    return new
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

@@ -507,6 +507,28 @@ def test_a_head_that_a_loop_over_the_others_forgets_is_a_fault():
     assert [(each.kind, each.layer) for each in faults_of(findings)] == [("unused", "heads.c")]
 
 
+class Policy(nn.Module):
+    def __init__(self, make, learns):
+        super().__init__()
+        self.make, self.learns = make, learns
+        self.body, self.choice, self.value = nn.Linear(8, 32), nn.Linear(32, 3), nn.Linear(32, 1)
+
+    def forward(self, x):
+        features = self.body(x).tanh()
+        logits = self.choice(features)
+        made = self.make(logits=logits if self.learns else logits.detach())
+        return made, self.value(features)
+
+
+@pytest.mark.parametrize("learns", [True, False])
+@pytest.mark.parametrize("name", ["Categorical", "OneHotCategorical", "Bernoulli"])
+def test_gradients_pass_the_distribution_that_a_model_returns(name, learns):
+    torch.manual_seed(0)
+    model = Policy(getattr(torch.distributions, name), learns)
+    faults = faults_of(hookviz.diagnose(model, rows()))
+    assert [each.layer for each in faults] == ([] if learns else ["choice"])
+
+
 def test_nan_in_the_gradient_of_the_targets_is_healthy():
     """A model computes its loss, and the gradient of the targets is not used."""
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from reference import assert_exact, true_outputs
 from torch import Tensor, nn
+from torch.distributions import Normal
 
 import hookviz
 from hookviz.hooking.select import CONVOLUTIONS
@@ -150,6 +151,7 @@ class Structured(nn.Module):
             "list": [first, [second]],
             "dict": {"out": first, "aux": {"deep": second}},
             "dataclass": Outputs(first, {"second": second}),
+            "distribution": Normal(first, second, validate_args=False),
         }[self.kind]
 
 
@@ -160,6 +162,7 @@ class Structured(nn.Module):
         ("list", ["[0]", "[1][0]"]),
         ("dict", ["['out']", "['aux']['deep']"]),
         ("dataclass", [".maps", ".extra['second']"]),
+        ("distribution", [".loc", ".scale"]),
     ],
 )
 def test_tensors_of_nested_outputs_have_paths(kind, paths):

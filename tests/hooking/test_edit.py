@@ -12,6 +12,7 @@ import torch
 import torchvision
 from architectures import model_of
 from torch import nn
+from torch.distributions import Normal
 from torch.utils.checkpoint import checkpoint
 from untouched import assert_untouched, snapshot
 from zoo.edits.written import Written
@@ -328,6 +329,7 @@ class SeveralOutputs(nn.Module):
         (lambda x: {"a": x, "b": x + 1}, "['b']", lambda y: (y["a"], y["b"])),
         (lambda x: AttributeDict(main=x, other=x + 1), "['other']", lambda y: (y.main, y["other"])),
         (lambda x: Pair(x, x + 1), ".other", lambda y: (y.main, y.other)),
+        (lambda x: Normal(x, x + 1, validate_args=False), ".scale", lambda y: (y.loc, y.scale)),
     ],
 )
 def test_one_output_of_several_is_edited(kind, path, get):
