@@ -314,6 +314,16 @@ def test_parameters_of_the_optimizer_that_are_not_the_models_are_reported_once()
     assert ["parameters that are not the model's" in each.message for each in findings] == [True]
 
 
+def test_a_guard_with_inputs_or_with_a_target_is_refused():
+    with (
+        pytest.raises(TypeError, match="leave the inputs out"),
+        hookviz.diagnose(net(), pictures()),
+    ):
+        pass
+    with pytest.raises(ValueError, match="target= needs inputs"), hookviz.diagnose(net(), target=0):
+        pass
+
+
 def test_lazy_layers_are_refused_until_they_have_weights():
     model, x = nn.Sequential(nn.LazyLinear(2)), torch.rand(4, 3)
     guard = hookviz.diagnose(model)

@@ -141,6 +141,11 @@ def diagnose(
     check_scaler(scaler)
     optimizers = as_optimizers(optimizer)
     if inputs is None:
+        if target is not None:
+            raise ValueError(
+                "target= needs inputs: hookviz.diagnose(model, x, target=…). A `with` block takes "
+                "the loss from the step within it."
+            )
         return Guard(model, optimizers, scaler, ignore)
     _refuse_labels(target)
     prepared = prepare_input(inputs, model, weights=weights, transform=transform, finite=False)

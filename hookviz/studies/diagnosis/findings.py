@@ -154,6 +154,16 @@ class Diagnosis(Tabular, Sequence[Finding]):
         self._findings = sorted(found, key=lambda each: SEVERITIES.index(each.severity))
         self.looked_at, self._explore = list(looked_at), explore
 
+    def __enter__(self) -> Any:
+        """Raise ``TypeError``: only a diagnosis without inputs guards a block."""
+        raise TypeError(
+            "A diagnosis of inputs is complete and guards no step: leave the inputs out, as in "
+            "`with hookviz.diagnose(model) as findings:`."
+        )
+
+    def __exit__(self, *error: Any) -> None:
+        """Do nothing; `with` needs it before it calls ``__enter__``."""
+
     @overload
     def __getitem__(self, index: int) -> Finding: ...
     @overload

@@ -77,7 +77,7 @@ class Guard(Diagnosis):
             allow_interrupts(self._conclude, watch, error[1])
         watch.release()
 
-    __enter__ = defer_interrupts(
+    __enter__: Any = defer_interrupts(
         _enter, undo=lambda guard: guard.__exit__(KeyboardInterrupt, None, None)
     )
 
