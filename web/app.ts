@@ -580,7 +580,8 @@ export class App {
   notesOn(data: Layer) {
     const { facts, at } = this;
     const { opened } = facts;
-    const isOpened = opened?.layer === at.layer && opened.channel === at.channel;
+    const isOpened = opened?.layer === at.layer && opened.channel === at.channel &&
+      opened.sample === at.sample;
     return [
       this.heatmaps.note,
       this.heatmaps.sizes,

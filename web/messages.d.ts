@@ -53,6 +53,7 @@ export interface TransformWords {
 export interface Opening {
   layer: string;
   channel: number;
+  sample: number;
   words: string;
 }
 

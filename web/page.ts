@@ -115,9 +115,15 @@ class PageSource {
   }
 
   retarget(target: TargetFacts) {
-    const { notes = [], target: { name } } = this.first;
-    const note = target === this.first.target ? [] : [`Gradients in this page are of ${name}.`];
-    this.facts = { ...this.facts, target, notes: [...note, ...notes] };
+    const { notes = [], target: { name }, opened } = this.first;
+    const isFirst = target === this.first.target;
+    const note = isFirst ? [] : [`Gradients in this page are of ${name}.`];
+    this.facts = {
+      ...this.facts,
+      target,
+      opened: isFirst ? opened : null, // why the page opened there is about its own target
+      notes: [...note, ...notes],
+    };
     this.tell();
   }
 

@@ -38,7 +38,7 @@ from .predictions import classes_of, output_of, predictions_of, target_name_of
 from .runs import displayed_view
 from .settings import choices
 from .source import picture_and_words, picture_at, transform_of
-from .view import View, cached
+from .view import Opening, View, cached
 
 Shown = TypeVar("Shown", Panel, ImagePanel)
 
@@ -138,8 +138,8 @@ def summary(view: View) -> list[str]:
 
 def _opening(view: View) -> str:
     """Return why the explorer has opened at what it shows; empty elsewhere."""
-    at, opened = view.settings, view.opened
-    here = opened is not None and (opened.layer, opened.channel) == (at.layer, at.channel)
+    opened = view.opened
+    here = opened is not None and opened == Opening.at(view.settings, opened.words)
     return opened.words if here and opened is not None else ""
 
 

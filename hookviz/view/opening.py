@@ -69,7 +69,7 @@ def _opened_at(view: View, layer: str, channel: Callable[[View], int], reason: s
     if not reason:
         return opened
     words = opening_words(opened, reason)
-    return replace(opened, opened=Opening(layer, opened.settings.channel, words))
+    return replace(opened, opened=Opening.at(opened.settings, words))
 
 
 def opening_words(view: View, reason: str) -> str:
@@ -94,7 +94,7 @@ def without_silence(before: View, view: View) -> View:
     view = view.with_settings(channel=strongest_channel(view))
     word, shown = channel_word(view), view.settings.channel
     words = f"{word.capitalize()} {channel} is silent on this input; {word} {shown} is not."
-    return replace(view, opened=Opening(view.settings.layer, view.settings.channel, words))
+    return replace(view, opened=Opening.at(view.settings, words))
 
 
 def _is_silent(view: View) -> bool:

@@ -45,11 +45,17 @@ class Memo:
 
 
 class Opening(NamedTuple):
-    """The layer and channel at which an explorer has opened by itself, and why."""
+    """The layer, channel and sample at which an explorer has opened by itself, and why."""
 
     layer: str
     channel: int
+    sample: int
     words: str
+
+    @classmethod
+    def at(cls, settings: Settings, words: str) -> Opening:
+        """Return what is shown at these settings, and why."""
+        return cls(settings.layer, settings.channel, settings.sample, words)
 
 
 RUN_NAMES = ("original", "edited")

@@ -136,6 +136,18 @@ def test_a_new_picture_keeps_the_view(open_notebook):
     shows(3, moved=False)
 
 
+@needs_canvas
+def test_the_reason_for_the_opened_channel_goes_with_its_sample(open_notebook):
+    opened = MAKE.replace(", **at", "")  # at the layer and channel that hookviz chooses
+    app = open_notebook([CANVAS_ON, opened]).page.locator(".hookviz-app").first
+    reason = app.get_by_text("contributes most to")
+    expect(reason).to_have_count(1)
+    open_drawer(app, "Pictures")
+    for sample in (1, 0):
+        app.locator(".hv-gallery button").nth(sample).click()
+        expect(reason).to_have_count(1 - sample)
+
+
 # Record the requests to the camera and its refusals.
 CAMERA = """() => {
   const devices = navigator.mediaDevices;

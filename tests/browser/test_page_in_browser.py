@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import model_of
+from demo import explore_demo
 from face import choose, find_layer, open_drawer
 from front_end import PIXELS, as_pixels, wait_for, wait_for_tiles
 from front_end import canvas_pixels as pixels
@@ -143,6 +144,17 @@ def test_the_demo_page_is_used_by_keyboard_pointer_and_search(shown, explorer, e
     expect(strip.locator(".hv-cap")).to_contain_text(f" of {other.locator('b').inner_text()}: ")
     page.keyboard.press("Control+z")
     expect(page.locator(".hv-notes")).not_to_contain_text("Gradients in this page")
+
+
+def test_the_reason_for_the_opened_channel_goes_with_its_target(shown):
+    explorer = explore_demo(layers="layer3.*")
+    page = shown(explorer.to_html(max_bytes=1e6))
+    explorer.close()
+    reason, bars = page.get_by_text("contributes most to"), page.locator(".hv-prediction")
+    for bar, count in ((0, 1), (1, 0), (0, 1)):
+        bars.nth(bar).click()
+        expect(bars.nth(bar)).to_have_attribute("aria-pressed", "true")
+        expect(reason).to_have_count(count)
 
 
 def test_without_scripts_the_still_picture_is_shown(chrome, explorer, explorer_page):

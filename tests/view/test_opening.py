@@ -89,6 +89,16 @@ def test_the_explorer_opens_where_nan_begins():
     assert opened(model, x, layer="1")[0] == "1"
 
 
+def test_the_reason_for_the_opened_channel_goes_with_its_sample():
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6:8])
+    reason = explorer.frame.opened
+    assert "contributes most to" in reason
+    explorer.sample = 1
+    assert explorer.frame.opened == ""
+    explorer.sample = 0
+    assert explorer.frame.opened == reason
+
+
 def test_heads_of_attention_are_called_heads():
     digit = hookviz.models.demo_digits()[3]
     explorer = hookviz.explore(hookviz.models.demo_transformer(), digit)
