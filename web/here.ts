@@ -15,9 +15,10 @@ export interface Ranking {
   name: string;
   key: string;
   words: string;
+  /** What a score is called beside a value. */
+  label: string;
 }
 
-/** What each is called beside a value. */
 const SCORE_NAMES: Record<string, string> = {
   value: "value",
   contrast: "z-score",
@@ -34,7 +35,7 @@ export class Rankings {
 
   of(data: Layer, at: Values): Ranking {
     const plain = (name: string, words = "") => (
-      { order: data.order(name), scores: null, name, key: name, words }
+      { order: data.order(name), scores: null, name, key: name, words, label: "" }
     );
     const none = (words: string) => plain("index", words);
     const here = isHere(at.order);
@@ -56,17 +57,18 @@ export class Rankings {
     const rough = exact || asked ? "" : "(rounded)";
     const words = [here ? "" : `to ${data.word} ${reference}`, rough].filter(Boolean)
       .join(" ");
-    return { order, scores, name: at.order, key, words };
+    const label = SCORE_NAMES[at.order] ?? `cosine with ${reference}`;
+    return { order, scores, name: at.order, key, words, label };
   }
 
   /** The shown channel's score, beside its value at the place. */
-  reading({ scores, name }: Ranking, at: Values): Array<[string, string]> {
+  reading({ scores, name, label }: Ranking, at: Values): Array<[string, string]> {
     if (!scores || name === "value") return [];
     const score = scores[at.channel];
-    if (name === "similarity") {
-      return score === Infinity ? [] : [[`cosine with ${at.reference_channel}`, short(score)]];
-    }
-    return [[SCORE_NAMES[name], short(score)]];
+    const isCosine = name === "similarity";
+    if (isCosine && score === Infinity) return []; // with itself
+    // A map that is zero everywhere has no direction.
+    return [[label, isCosine && Number.isNaN(score) ? "not defined" : short(score)]];
   }
 }
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 const { test } = Deno;
 import { firstOf } from "../../web/numbers.ts";
-import { scoresOf } from "../../web/here.ts";
+import { Rankings, scoresOf } from "../../web/here.ts";
 import { Layer } from "../../web/layer.ts";
 import { descending, layerArrays } from "../../web/measures.ts";
 import { array, cases } from "./cases.js";
@@ -21,6 +21,18 @@ for (const { order, maps, gradients, shape, row, column, like, scores, sorted } 
     });
     assert.deepEqual([...descending(found)], [...array(sorted)]);
   });
+
+test("similarity is to one channel that the layer has; with a map of zeros it is not defined", () => {
+  const arrays = layerArrays(Float32Array.of(1, 2, 0, 0, 2, 4), null, [3, 1, 2], ["mean"]);
+  const data = new Layer(/** @type {any} */ ({ size: [1, 2] }), arrays, ["index", "mean"]);
+  const rankings = new Rankings(/** @type {any} */ ({ live: false }));
+  const at = /** @type {any} */ ({ order: "similarity", reference_channel: 65, channel: 0 });
+  const ranking = rankings.of(data, at);
+  assert.equal(ranking.words, "to channel 2");
+  assert.deepEqual(rankings.reading(ranking, at), [["cosine with 2", "1"]]);
+  assert.deepEqual(rankings.reading(ranking, { ...at, channel: 1 }), [["cosine with 2", "not defined"]]);
+  assert.deepEqual(rankings.reading(ranking, { ...at, channel: 2 }), []);
+});
 
 test("what the score loses without each channel is kept for a layer without gradients, too", () => {
   const orders = ["index", "mean", "score drop"];
