@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from .interrupts import Block, defer_interrupts, raise_if_stopped
 from .threads import belongs_to_another, open_block
 from .transforms import refuse_transforms
 
-Hook = tuple[nn.Module | Tensor, str, Callable[..., Any]]
+Hook = tuple[nn.Module | Tensor | ModuleType, str, Callable[..., Any]]
 
 KINDS = {
     "forward_pre": {"with_kwargs": True},
@@ -43,9 +44,11 @@ OTHER_KINDS = {
     "tensor": "hook",
     "accumulated": "post_accumulate_grad_hook",
     "step": "step_pre_hook",
+    "any step": "optimizer_step_post_hook",
 }
 """Kinds of hooks on a tensor: called with the gradient that reaches it; called with a parameter
-once its ``.grad`` is accumulated. On an optimizer: called before its step."""
+once its ``.grad`` is accumulated. On an optimizer: called before its step. On
+``torch.optim.optimizer``: called after a step of any optimizer."""
 
 
 class HookManager(Block):

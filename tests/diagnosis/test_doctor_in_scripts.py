@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 import torch
+from architectures import model_of
 from heavy import heavy_but
 from torch import nn
 from torch.nn import functional as F
@@ -471,6 +472,63 @@ def test_nan_in_the_weights_after_the_last_recorded_step_is_found():
     )
 
 
+@pytest.mark.parametrize("every", [1, 4, 6])  # of 4, or 2, every recorded block is alike
+@pytest.mark.parametrize("last", [0, 3])
+@pytest.mark.parametrize(("rate", "kinds"), [(0.01, []), (0.0, ["does not move"])])
+def test_gradients_may_accumulate_over_several_blocks(every, last, rate, kinds):
+    model = net()
+    optimizer, watch = torch.optim.SGD(model.parameters(), rate), hookviz.watch(model, every=every)
+    for step in range(40):
+        with watch:
+            model(X).square().sum().backward()
+        if step % 4 == last:
+            optimizer.step()
+            optimizer.zero_grad()
+    assert [found.kind for found in watch.findings] == kinds
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize(("trained", "kinds"), [("01", []), ("0", ["does not move"])])
+def test_parts_of_a_watched_model_may_learn_in_turn(every, first, trained, kinds):
+    """As in a GAN: each part gets gradients from the other's loss, which its own step discards."""
+    parts = nn.ModuleList([nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))])
+    model = model_of(lambda m, x: m.parts[1](m.parts[0](x)), parts=parts)
+    optimizers = [torch.optim.SGD(part.parameters(), 0.01) for part in parts]
+    watch = hookviz.watch(model, every=every)
+    for step in range(20):
+        turn = (step + first) % 2
+        with watch:
+            output = model(X)
+            optimizers[turn].zero_grad()
+            output.square().sum().backward()
+        if str(turn) in trained:
+            optimizers[turn].step()
+    assert [found.kind for found in watch.findings] == kinds
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_only_the_steps_of_its_own_optimizer_count_in_a_block(steps):
+    generator, critic = net(), nn.Sequential(nn.Embedding(9, 3, max_norm=1.0), nn.Linear(3, 1))
+    pairs = [(part, torch.optim.SGD(part.parameters(), 0.01)) for part in (critic, generator)]
+    watches, norms = [hookviz.watch(part, every=1) for part, _ in pairs], []
+    for _ in range(4):
+        with watches[0], watches[1]:
+            for _ in range(steps):
+                for part, optimizer in pairs:
+                    optimizer.zero_grad()
+                    for token in torch.arange(6):  # whose renormalisation writes into the weights
+                        (critic(token).sum() * generator(X).square().sum()).backward()
+                    if part is critic:
+                        norms.append(math.hypot(*(p.grad.norm() for p in part[1].parameters())))
+                    optimizer.step()
+    for watch in watches:
+        assert [found.kind for found in watch.findings] == ["merged steps"] * (steps > 1)
+        assert steps == 1 or "One block held 2 steps" in watch.findings[0].message
+    recorded = [r["weight_gradient_norm"] for r in watches[0].records() if r["layer"] == "1"]
+    assert recorded == pytest.approx(norms[::steps])
+
+
 @pytest.mark.parametrize("accumulated", [1, 3])
 def test_a_watch_around_several_steps_says_so(accumulated):
     model = net()
@@ -508,10 +566,11 @@ def test_a_watch_without_records_is_not_healthy():
 
 def test_findings_of_a_watch_are_saved_in_its_file(tmp_path):
     model, path = net(), tmp_path / "run.npz"
-    watch = hookviz.watch(model, every=1)
-    for _ in range(4):
+    optimizer, watch = torch.optim.SGD(model[2].parameters(), 0.01), hookviz.watch(model, every=1)
+    for _ in range(5):
         with watch:
             model(X).sum().backward()
+        optimizer.step()
     watch.save(path)
     kinds = {each.kind for each in hookviz.load(path).findings}
     assert kinds == {each.kind for each in watch.findings} == {"adds up", "does not move"}

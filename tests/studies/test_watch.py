@@ -10,6 +10,7 @@ import torch
 from architectures import model_of
 from seen import blocks
 from torch import nn
+from torch.optim.optimizer import _global_optimizer_post_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -284,7 +285,7 @@ def test_an_exception_removes_the_hooks_and_keeps_the_records(error):
     with pytest.raises(error), watch:
         model(X)
         raise error
-    assert hooks_on(model) == 0
+    assert hooks_on(model) == 0 == len(_global_optimizer_post_hooks)
     assert watch.steps == [0] and record_of(watch, "conv")["gradient_mean"] is None
     assert watch.verdict.startswith("no NaN or Inf in 1 recorded step")
     trained(model, 1, watch)

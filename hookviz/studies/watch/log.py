@@ -315,7 +315,7 @@ class TrainingLog:
     left_out : dict of str to str
         Layers that could not be recorded, with the reason.
     carried : dict of int to bool
-        Recorded steps of training, and whether backward added to existing gradients.
+        Recorded steps of training, and whether they used gradients of the step before once more.
     merged : int
         The most steps of an optimizer in one block, if there were several.
     """

@@ -51,6 +51,8 @@ class StepRecorder(HookManager):
         If True, record the layers' weights, too.
     scale : float
         Gradients are divided by it.
+    before : mapping of int to int, optional
+        As of `Weights`.
     """
 
     follows = TRANSFORMS  # a refusal would stop the training
@@ -62,8 +64,9 @@ class StepRecorder(HookManager):
         *,
         weights: bool = True,
         scale: float = 1.0,
+        before: Mapping[int, int] | None = None,
     ) -> None:
-        self.weights = Weights(layers if weights else {})
+        self.weights = Weights(layers if weights else {}, before)
         self.left_out: dict[str, str] = {}
         self.scale = scale
         # The sums of activations and of gradients, of each run of the model.

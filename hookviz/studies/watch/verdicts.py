@@ -38,10 +38,7 @@ def verdicts(log: TrainingLog) -> list[Finding]:
     """Return the findings in the recorded steps of training."""
     history = log.histories["train"]
     checks = (_not_finite(log), _too_far(history), _still(history), _adds_up(log), _merged(log))
-    findings = [finding for check in checks for finding in check]
-    # An optimizer does not set the gradients of parameters to zero that it does not hold.
-    lacks = any(f.kind == "does not move" and f.evidence.get("others move") for f in findings)
-    return [f for f in findings if not (lacks and f.kind == "adds up")]
+    return [finding for check in checks for finding in check]
 
 
 def _not_finite(log: TrainingLog) -> Iterator[Finding]:
@@ -170,10 +167,11 @@ def _still(history: History) -> Iterator[Finding]:
     """Find layers whose weights do not change although they have a gradient."""
     ratios, slopes = _norms(history, "update_ratio"), _norms(history, "weight_gradient_norm")
     still, moves = [], 0
-    for layer, each in ratios.items():
-        known = np.isfinite(each) & (slopes[layer] > 0)
+    for layer, sizes in _norms(history, "weight_norm").items():
+        known = (np.isfinite(sizes) & (slopes[layer] > 0))[:-1]
         if known.sum() >= FEW:
-            moved = bool((each[known] > 0).any())
+            # Where gradients accumulate, none of the recorded steps need have changed the weights.
+            moved = bool((np.diff(sizes)[known] != 0).any() or (ratios[layer] > 0).any())
             moves += moved
             still += [] if moved else [layer]
     if still:
@@ -214,7 +212,7 @@ def _merged(log: TrainingLog) -> Iterator[Finding]:
             "warning",
             f"One block held {log.merged:,} steps of the optimizer: they are recorded as one step, "
             "with merged numbers.",
-            "Put `with watch:` around each step, within the loop; with LBFGS, within the closure.",
+            "Put `with watch:` around each step, within the loop.",
         )
 
 

@@ -24,7 +24,7 @@ from .probe import Maps, Probe
 from .recorder import StepRecorder
 from .training import Training
 from .verdicts import lost_weights
-from .weights import Weights
+from .weights import Weights, versions
 
 
 def watch(
@@ -145,6 +145,7 @@ class Watch(Block, Training):
         self._scaler = scaler
         # The last recorded step, until the next block begins.
         self._recorded: tuple[TrainingStep, Weights] | None = None
+        self._versions: dict[int, int] = {}
         self._validated = False
         self._uncalled = False
         self._shown: list[Any] = []
@@ -199,13 +200,18 @@ class Watch(Block, Training):
         if learns:  # a validation may run with other weights, such as their moving average
             self._measure_updates()
             self._recorded = None
+        before = self._versions
+        if learns:
+            self._versions = versions(self._core.parameters())
         history = training if learns else validation
         number, should_record = history.seen, history.should_record
         history.seen += 1
         if should_record:
             maps = self._maps() if learns else {}
             scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
-            recorder = StepRecorder(self._model, self._layers, weights=learns, scale=scale)
+            recorder = StepRecorder(
+                self._model, self._layers, weights=learns, scale=scale, before=before
+            )
             self.exit_stack.push(partial(self._conclude, (number, at), recorder, maps))
             self.exit_stack.enter_context(recorder)
 
@@ -234,7 +240,6 @@ class Watch(Block, Training):
             step = step_of(*place, recorder.rows, summaries, norms, maps)
             self.log.add("eval" if self._validated else "train", step, recorder.scale)
             if not self._validated:
-                self.log.carried[step.at] = recorder.weights.carried
                 if recorder.weights.steps > 1:
                     self.log.merged = max(self.log.merged, recorder.weights.steps)
                 self._recorded = step, recorder.weights
@@ -250,6 +255,7 @@ class Watch(Block, Training):
         if self._recorded is not None:
             step, weights = self._recorded
             step.weights[:, -1] = weights.updates()
+            self.log.carried[step.at] = weights.carried
 
     def show(self) -> Any:
         """As `Training.show`; new records appear in it while the training runs."""
