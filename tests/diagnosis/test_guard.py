@@ -174,6 +174,21 @@ def test_gradients_set_to_zero_before_the_optimizer_steps_are_found(order, set_t
         assert "before backward() or after optimizer.step()" in found.advice
 
 
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("samples, word", [(16, ""), (0, "Inf"), (torch.nan, "NaN")])
+def test_a_gradient_that_is_not_finite_when_the_block_ends_is_found(samples, word, scaled):
+    """It is divided by the number of valid samples, or averaged with another process's."""
+    model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=16.0, enabled=scaled)
+    with hookviz.diagnose(model, scaler=scaler) as findings:
+        cross_entropy(model(pictures())).backward()
+        model[6].weight.grad.div_(samples)
+    assert findings.healthy is (scaled or not word)
+    found = [each for each in findings if each.kind == word.lower()]
+    assert [(each.layer, each.phase) for each in found] == [("6", "backward")] * bool(word)
+    assert all("finite when backward() computed it" in each.message for each in found)
+    assert all("GradScaler" in each.message + each.advice for each in found)
+
+
 @pytest.mark.parametrize("step", [True, False])
 def test_a_parameter_with_nan_is_named_although_the_optimizer_steps(step):
     model = changed(net(), lambda m: m[6].weight[0].fill_(torch.nan))

@@ -84,6 +84,8 @@ class Guard(Diagnosis):
     def _conclude(self, watch: StepWatch, error: BaseException | None) -> None:
         if not watch.count and error is None:
             return
+        if error is None:
+            watch.measure_stored()
         run, hits = watch.run, watch.hits()
         run.optimizers, run.scaler = self._optimizers, self._scaler
         watch.settle()
@@ -130,6 +132,8 @@ class Guard(Diagnosis):
             return None, ""
         if hit is not None and hit.phase == "sent":
             return None, "it came from outside of the model"
+        if hit is not None and hit.phase == "stored":
+            return None, "it was finite when backward() computed it"
         if why := watch.changed(started):
             return None, why
         try:
@@ -217,14 +221,18 @@ def _coarse(hit: Ends, why: str, scaler: Any) -> Finding:
         where = f"{what} {repr(hit.layer) if hit.layer else 'the model'}"
     message = f"{word} is in {where}; which operation made it is unknown, since {why}."
     scale = loss_scale(scaler) if backward else None
+    advice = (
+        "Check what changes the gradients after backward(), such as a division or the average "
+        "over processes; if a GradScaler scales the loss, pass it as scaler=."
+        if hit.phase == "stored"
+        else "Put optimizer.step() after the block, or call hookviz.diagnose(model, x, "
+        "lambda output: loss(output, y))."
+    )
     return Finding(
         word.lower(),
         "note" if scale is not None else "error",
         message + (scale[0] if scale is not None else ""),
-        scale[1]
-        if scale is not None
-        else "Put optimizer.step() after the block, or call hookviz.diagnose(model, x, "
-        "lambda output: loss(output, y)).",
+        scale[1] if scale is not None else advice,
         hit.layer,
         phase="backward" if backward else "forward",
     )

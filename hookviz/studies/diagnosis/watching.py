@@ -43,7 +43,9 @@ class Ends:
     """The least and largest value of an output, or of the gradient that reached it or weights."""
 
     layer: str  # the owner of the weights; empty for an output of the model
-    phase: str  # "forward", "backward", "bias", or "sent" for the gradient of the model's output
+    #: "forward", "backward", "bias", "sent" for the gradient of the model's output, or "stored" for
+    #: the gradient of weights when the block is over.
+    phase: str
     low: Tensor
     high: Tensor
     started: RecordedCall | None
@@ -229,6 +231,12 @@ class StepWatch(HookManager):
         started = self.calls[-1] if self.calls else None
         self._measured.append(Ends(layer, phase, low, high, started))
         return self._measured[-1]
+
+    def measure_stored(self) -> None:
+        """Measure the gradients that the block leaves to the optimizer."""
+        for name, parameter in self.parameters.items():
+            if name in self.run.gradient_norms and parameter.grad is not None:
+                self._add(name.rpartition(".")[0], "stored", parameter.grad)
 
     # Reading the sizes
 
