@@ -59,7 +59,7 @@ export function numberOf(text: unknown) {
  */
 export function pointedAt(step: Step, settings: Partial<Settings>, facts: Partial<Facts> = {}) {
   const off = (facts.edits ?? []).filter((edit) => edit.factor === 0);
-  const pairs = off.map((edit) => [edit.layer, edit.channel]);
+  const pairs = off.flatMap(({ layer, channels }) => channels.map((channel) => [layer, channel]));
   // Only a channel that is alone can be the answer.
   const now: Record<string, unknown> = {
     ...settings,

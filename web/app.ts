@@ -434,7 +434,9 @@ export class App {
     this.offerDrawers();
     const { focused } = this;
     render(h(Face, { app: this }), this.root);
-    if (focused && (!focused.isConnected || focused.closest("[hidden]"))) this.takeFocus(focused);
+    if (focused && (!focused.isConnected || focused.closest("[hidden], :disabled"))) {
+      this.takeFocus(focused);
+    }
     if (this.shown) {
       afterPaint(() => this.frame < 0 || source.prefetch(this.at, this.neighbours()));
     }

@@ -18,7 +18,8 @@ export function EditsView({ app }: { app: App }) {
   const [original, edited, difference] = runs;
   const names: Record<string, string | undefined> = { edited, original, difference };
   const layers = [...new Set(edits.map((edit) => edit.layer))];
-  const factor = edits.findLast((edit) => edit.layer === layer && edit.channel === channel)?.factor;
+  const own = edits.filter((edit) => edit.layer === layer && edit.channels.includes(channel));
+  const factor = own.at(-1)?.factor;
   return (
     <div>
       <div class="hv-line hv-hands">
@@ -70,13 +71,14 @@ function Factor({ app, place, factor }: {
   // The edit is for the channel shown at pointerdown, even if another is shown at the click.
   const pressed = useRef<{ place: typeof place; factor: number } | null>(null);
   const [moved, setMoved] = useState(UNMOVED);
+  const isWaiting = Boolean(timer.current || app.source.busy);
   // Otherwise the same edits, once they are back, would show the factor that was undone.
   useLayoutEffect(() => {
-    if (!timer.current) setMoved(UNMOVED);
-  }, [key]);
+    if (!isWaiting) setMoved(UNMOVED);
+  }, [key, isWaiting]);
   const channel = JSON.stringify(place);
-  // While the slider is in use, it is ahead of the kernel.
-  const isAhead = moved.key === key || (timer.current && moved.channel === channel);
+  // While the slider is in use, and until its last factor has run, it is ahead of the kernel.
+  const isAhead = moved.key === key || (isWaiting && moved.channel === channel);
   const shown = isAhead ? moved.factor : factor;
   const send = (value: number, to: typeof place) => {
     clearTimeout(timer.current);

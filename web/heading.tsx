@@ -66,7 +66,7 @@ export function Finder({ app }: { app: App }) {
           items={items}
           focused
           onChoose={(layer) => app.set({ layer })}
-          onBlur={() => app.find(false)}
+          onLeave={() => app.find(false)}
         />
       )}
     </div>

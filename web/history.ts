@@ -2,10 +2,13 @@
 
 import type { App, Awaited } from "./app.ts";
 import type { TargetFacts } from "./messages.d.ts";
+import type { Place } from "./state.ts";
 
 interface Moment {
   layer: string;
   channel: number;
+  /** The position that was looked at last; to choose another one is no step. */
+  place: Place | null;
   /** How the channel is chosen instead, if the layer was not loaded yet. */
   awaited: Awaited | null;
   target: TargetFacts;
@@ -22,16 +25,18 @@ export class History {
   walked = -Infinity; // the time of the last change of layer or channel
   going = false; // whether the kernel still works on a step back or forth
   requested = 0; // number of requests to the source, after the last step back or forth
+  overtook = false; // whether that was a step back before the result to undo was shown
 
   constructor(
     public app: Pick<App, "at" | "awaited" | "facts" | "schedule" | "source" | "goTo">,
   ) {}
 
   get now(): Moment {
-    const { at: { layer, channel }, awaited, facts } = this.app;
+    const { at: { layer, channel, place }, awaited, facts } = this.app;
     return {
       layer,
       channel,
+      place,
       awaited,
       target: facts.target,
       edits: facts.edits.map(({ key }) => key),
@@ -56,9 +61,8 @@ export class History {
     } else if (isLoaded && current.awaited && this.isSameLayer(now, current)) {
       this.moments[this.at] = now;
     } else if (this.going) this.follow(now, current);
-    else if (!this.same(now, current) && (isLoaded || !this.isWalk(now, current))) {
-      this.add(now, current);
-    }
+    else if (this.same(now, current)) current.place = now.place;
+    else if (isLoaded || !this.isWalk(now, current)) this.add(now, current);
   }
 
   /** Layers and channels in quick succession are one moment, so that one step leads back. */
@@ -81,7 +85,7 @@ export class History {
     // The kernel may end elsewhere: strokes, for example, are lost with their picture.
     else if (!busy) this.moments[this.at] = now;
     // What was undone before its result arrived can then be redone.
-    else if (!isNew && this.at === this.moments.length - 1) this.moments.push(now);
+    else if (this.overtook && !isNew && this.isLast) this.moments.push(now);
   }
 
   /** Whether two moments differ in layer and channel only. */
@@ -119,11 +123,13 @@ export class History {
   go(by: 1 | -1) {
     const { app, underWay } = this;
     if (!this.going) this.record();
-    const to = by < 0 && underWay ? this.at : this.at + by;
+    const overtakes = by < 0 && underWay;
+    const to = overtakes ? this.at : this.at + by;
     const moment = this.moments[to];
     if (!moment) return;
     this.at = to;
-    const { layer, channel, awaited, target, edits } = moment;
+    this.overtook = overtakes;
+    const { layer, channel, place, awaited, target, edits } = moment;
     const { source, facts } = app;
     // While a request is under way, its result is not shown yet.
     const { busy } = source;
@@ -135,7 +141,7 @@ export class History {
     if (busy || !isSameTarget) source.retarget?.(target);
     this.requested = source.requested ?? 0;
     this.going = true;
-    app.goTo({ layer, channel });
+    app.goTo({ layer, channel, place });
     app.awaited = awaited;
     app.schedule();
   }

@@ -532,7 +532,7 @@ export interface LayerFacts {
 export interface EditFacts {
   words: string;
   layer: string;
-  channel: number | null;
+  channels: number[];
   factor: number | null;
   key: number;
 }

@@ -49,7 +49,7 @@ export interface CallFacts {
 export type PageFacts = Facts & { net: NetFacts };
 interface Factor {
   layer: string;
-  channel: number;
+  channels: [number];
   factor: number;
   key: number;
   words: string;
@@ -172,7 +172,7 @@ export class NetworkSource {
     }
     if (inputs.scales) {
       const values = new Float32Array(inputs.scales[0]).fill(1);
-      for (const { layer, channel, factor } of edits) {
+      for (const { layer, channels: [channel], factor } of edits) {
         const { start } = this.call(layer);
         values[start + channel] = factor * values[start + channel];
       }
@@ -563,11 +563,11 @@ export class NetworkSource {
   }
 
   scale(layer: string, channel: number, factor: number) {
-    const others = this.edits.filter((each) => each.layer !== layer || each.channel !== channel);
+    const others = this.edits.filter((one) => one.layer !== layer || one.channels[0] !== channel);
     const how = factor === 0 ? "off" : `× ${Number(factor.toPrecision(3))}`;
-    const own = {
+    const own: Factor = {
       layer,
-      channel,
+      channels: [channel],
       factor,
       key: this.known.length,
       words: `${layer || "(model)"}, channel ${channel}: ${how}`,

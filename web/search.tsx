@@ -25,7 +25,8 @@ interface Props {
   onText?: (text: string) => void;
   hidden?: boolean;
   focused?: boolean;
-  onBlur?: () => void;
+  /** Called once something is chosen, and where the focus or Escape leaves the field. */
+  onLeave?: () => void;
 }
 
 /** A combobox. */
@@ -60,17 +61,21 @@ export function Search(props: Props) {
   };
   const take = (item: Item | undefined) => {
     if (!item) return; // the list says that nothing is found
-    setOpen(false);
     setText("");
     if (onText && item.key === TARGET) onText(item.name);
     else onChoose(item.key);
+    leave();
+  };
+  const leave = () => {
+    setOpen(false);
+    props.onLeave?.();
   };
   const press = (event: KeyboardEvent) => {
     event.stopPropagation(); // letters and arrows are the field's own
     if (event.key === "ArrowDown") show(open ? place + 1 : 0);
     else if (event.key === "ArrowUp") show(place - 1);
     else if (event.key === "Enter" && open) take(listed[place]);
-    else if (event.key === "Escape") setOpen(false);
+    else if (event.key === "Escape") leave();
     else return;
     event.preventDefault();
   };
@@ -94,10 +99,7 @@ export function Search(props: Props) {
           show(0);
         }}
         onFocus={() => show(0)}
-        onBlur={() => {
-          setOpen(false);
-          props.onBlur?.();
-        }}
+        onBlur={leave}
         onKeyDown={press}
       />
       <div ref={list} class="hv-list" role="listbox" id={id} aria-label={label} hidden={!open}>

@@ -12,6 +12,7 @@ import type { Written } from "./source.ts";
 export class Tools {
   timer = 0;
   words = "";
+  about = "";
   presents = false;
   sheet: "help" | { copy: string } | null = null;
 
@@ -106,8 +107,14 @@ export class Tools {
     }
   }
 
+  /** What words are about: they go when it changes. */
+  get subject() {
+    return JSON.stringify([this.app.state.settings, this.app.facts.run]);
+  }
+
   tell(words: string) {
     this.words = words;
+    this.about = this.subject;
     clearTimeout(this.timer);
     if (words === "copied") this.timer = setTimeout(() => this.tell(""), 2000);
     this.app.schedule();
@@ -118,7 +125,9 @@ export function ToolButtons({ tools }: { tools: Tools }) {
   const { history } = tools.app;
   return (
     <span class="hv-tools-of-view">
-      <span class="hv-dim" role="status">{tools.words}</span>
+      <span class="hv-popup hv-telling" role="status">
+        {tools.about === tools.subject ? tools.words : ""}
+      </span>
       <Toggle
         title="undo: edit, target, layer or channel (Ctrl+Z)"
         disabled={history.isFirst}

@@ -358,10 +358,12 @@ class LayerEdit:
         """The number that it multiplies by; None for other changes."""
         return float(self.change) if isinstance(self.change, (int, float)) else None
 
-    def is_of(self, layer: str, channel: int) -> bool:
-        """Return whether it multiplies only this channel, at all positions."""
+    @property
+    def multiplied(self) -> list[int]:
+        """The channels that it multiplies, at all positions; empty if it does anything else."""
+        chosen = [self.channels] if isinstance(self.channels, int) else self.channels
         plain = self.where is None and self.factor is not None
-        return plain and (self.layer, self.channels) == (layer, channel)
+        return [*chosen] if plain and isinstance(chosen, (list, tuple)) else []
 
     def __str__(self) -> str:
         return f"{self.layer or '(model)'}, {self.words()}"
@@ -369,7 +371,9 @@ class LayerEdit:
     def words(self) -> str:
         """Return what it changes, and how."""
         whose = "all channels" if self.channels is None else f"channels {self.channels}"
-        if isinstance(self.channels, int):
+        if isinstance(self.channels, (list, tuple)):
+            whose = f"channel{'s' * (len(self.channels) > 1)} {some(self.channels, 2)}"
+        elif isinstance(self.channels, int):
             whose = f"channel {self.channels}"
         elif isinstance(self.channels, slice):
             whose = f"channels {index_words(self.channels)}"

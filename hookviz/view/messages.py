@@ -673,11 +673,11 @@ class LayerFacts(Message):
 
 
 class EditFacts(Message):
-    """An edit in words; ``channel`` and ``factor`` if it only multiplies one channel."""
+    """An edit in words; ``channels`` and ``factor`` if it only multiplies some."""
 
     words: str
     layer: str
-    channel: int | None
+    channels: list[int]
     factor: float | None
     key: int = -1
 

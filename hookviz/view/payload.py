@@ -148,17 +148,17 @@ def answer_facts(answer: ShownOutput, sample: int) -> m.OutputFacts | None:
 def edit_list(view: View) -> list[m.EditFacts]:
     """Return the edits, also where the run without them is shown.
 
-    Those that only multiply one channel have channel and factor.
+    Those that only multiply channels have these and the factor.
     """
-    found = []
-    for each in (view.edited or view).session.edits:
-        channel = each.channels if isinstance(each.channels, int) else None
-        if channel is not None and not each.is_of(each.layer, channel):
-            channel = None
-        factor = None if channel is None else each.factor
-        edit = m.EditFacts(words=str(each), layer=each.layer, channel=channel, factor=factor)
-        found.append(edit)
-    return found
+    return [
+        m.EditFacts(
+            words=str(each),
+            layer=each.layer,
+            channels=each.multiplied,
+            factor=each.factor if each.multiplied else None,
+        )
+        for each in (view.edited or view).session.edits
+    ]
 
 
 def layer_list(view: View) -> list[m.LayerFacts]:

@@ -7,6 +7,7 @@ raises.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,10 +57,12 @@ def _factor(explorer: Explored, request: m.FactorRequest, data: bytes) -> None:
     if request.settings is None:
         explorer.follow({"layer": layer, "channel": channel})
     edits = list(explorer.edits)
-    own = [index for index, edit in enumerate(edits) if edit.is_of(layer, channel)]
-    index = own[-1] if own else len(edits)
     edit = edit_in(explorer.displayed(), layer, float(request.factor), channel)
-    edits[index : index + 1] = [] if request.factor == 1 else [edit]
+    own = [n for n, one in enumerate(edits) if one.layer == layer and channel in one.multiplied]
+    index = own[-1] if own else len(edits)
+    rest = [n for one in edits[index : index + 1] for n in one.multiplied if n != channel]
+    others = [replace(edits[index], channels=rest)] if rest else []
+    edits[index : index + 1] = others if request.factor == 1 else [*others, edit]
     explorer.edits = edits
 
 

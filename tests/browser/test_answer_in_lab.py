@@ -272,6 +272,20 @@ def test_a_page_shows_maps_and_boxes(shown):
     explorer.close()
 
 
+def test_the_classes_of_a_segmentation_are_named_below_it(shown):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 1))
+    explorer = hookviz.explore(model, torch.randn(1, 3, 32, 32), class_names=[*"abcd"])
+    page = shown(explorer.to_html())
+    wait_for_tiles(page)
+    open_drawer(page, "Pictures")
+    names = page.locator(".hv-output .hv-legend")
+    names.get_by_role("button").first.wait_for()
+    shown_part = "all => all.scrollHeight <= all.clientHeight && all.clientHeight > 15"
+    assert names.evaluate(shown_part)
+    explorer.close()
+
+
 def quarters(m, x):
     """Process four parts of the input one by one, and the whole without a gradient."""
     parts = torch.cat([half for each in x.chunk(2, 2) for half in each.chunk(2, 3)])

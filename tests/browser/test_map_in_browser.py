@@ -99,10 +99,9 @@ def test_the_map_is_used_by_pointer_keyboard_and_search(shown, explorer_page):
     assert layer_of(app) == "layer3.0.conv1"
 
     # The search goes to a box, and the map opens its module.
-    find = find_layer(app, "layer1.0.conv2")
+    find_layer(app, "layer1.0.conv2")
     page.locator('.hv-net-box[data-name="layer1.0.conv2"].hv-on').wait_for()
 
-    find.press("Escape")
     page.locator("body").click(position={"x": 2, "y": 2})
     page.keyboard.press("m")
     expect(page.locator(".hv-net")).to_be_hidden()

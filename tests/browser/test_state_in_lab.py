@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from face import open_drawer
 from front_end import needs_canvas, wait_for
@@ -19,6 +21,10 @@ def tell(change=None):
 explorer.observe(tell)
 tell()
 said"""
+BOX = """said => {
+    const { x, right, height } = said.getBoundingClientRect();
+    return { x, right, height };
+}"""
 
 
 @pytest.fixture
@@ -96,6 +102,64 @@ def test_the_factor_of_a_removed_edit_is_one_again(canvas):
         chip.wait_for(state="detached")
         expect(factor).to_have_value("1")
         expect(number).to_have_text("1.00")
+
+
+def test_a_factor_follows_quick_keys_and_each_is_undone(canvas):
+    notebook, app = canvas
+    open_drawer(app, "Edit")
+    factor, chips = app.locator(".hv-factor"), app.locator(".hv-edit")
+    factor.focus()
+    for _ in range(6):  # faster than the network runs, and slower than a key that is held
+        notebook.page.keyboard.press("ArrowRight", delay=80)
+    expect(factor).to_have_value("1.3")
+    expect(chips).to_have_text(re.compile("× 1.3 "))
+    expect(factor).to_have_value("1.3")
+    redo = app.get_by_role("button", name="↷", exact=True)
+    app.get_by_role("button", name="↶", exact=True).click()
+    expect(chips.or_(redo).first).to_be_enabled()
+    redo.click()
+    expect(chips).to_have_text(re.compile("× 1.3 "))
+    expect(redo).to_be_disabled()
+    notebook.page.keyboard.press("ArrowRight")  # the button that had the focus is disabled
+    expect(app.get_by_role("slider", name="channel", exact=True)).to_be_focused()
+
+
+def test_an_answer_of_many_words_leaves_the_header_as_it_is_and_goes_with_its_view(canvas):
+    notebook, app = canvas
+    notebook.page.set_viewport_size({"width": 1000, "height": 800})
+    open_drawer(app, "Edit")
+    app.get_by_role("button", name="off", exact=True).click()
+    expect(app.locator(".hv-edit")).to_have_count(1)
+    help_button = app.get_by_role("button", name="?", exact=True)
+    before = help_button.evaluate(BOX)
+    app.get_by_role("button", name="Save ▾").click()
+    app.get_by_role("button", name="copy code").click()
+    said = app.get_by_text("No short code exists")
+    said.wait_for()
+    assert help_button.evaluate(BOX) == before
+    box = said.evaluate(BOX)
+    assert box["x"] >= 0 and box["right"] <= 1000 and box["height"] > before["height"]
+    app.get_by_role("button", name="↶", exact=True).click()
+    said.wait_for(state="detached")
+
+
+def test_enter_and_escape_leave_the_field_that_finds_a_layer(canvas):
+    notebook, app = canvas
+    keyboard, field = notebook.page.keyboard, app.get_by_role("combobox", name="find a layer")
+    number, channels = (app.get_by_role("slider", name=n, exact=True) for n in ("layer", "channel"))
+    channels.focus()
+    keyboard.press("/")
+    field.fill("layer2.0.conv1")
+    keyboard.press("Enter")
+    expect(field).to_have_count(0)
+    expect(app.locator("h2")).to_have_text("layer2.0.conv1")
+    before = number.input_value()
+    keyboard.press("ArrowUp")
+    wait_for(lambda: number.input_value() != before, "the next layer")
+    keyboard.press("/")
+    keyboard.press("Escape")
+    expect(field).to_have_count(0)
+    expect(channels).to_be_focused()
 
 
 def test_keys_go_on_after_the_control_with_the_focus_is_removed(canvas):

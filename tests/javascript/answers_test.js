@@ -29,15 +29,15 @@ test("of the view only what is asked for is the answer", () => {
 
 test("a channel that is switched off alone is an answer, and so is the top class", () => {
   const view = { ...base, kind: /** @type {"view"} */ ("view"), answer: { off: [["a", 3]], prediction: ["cat"] } };
-  const [off, half] = [{ layer: "a", channel: 3, factor: 0 }, { layer: "a", channel: 4, factor: 0.5 }];
+  const [off, half] = [{ layer: "a", channels: [3], factor: 0 }, { layer: "a", channels: [4], factor: 0.5 }];
   const predictions = [{ name: "cat" }, { name: "dog" }];
   const alone = pointedAt(view, {}, { edits: [off, half], predictions });
   assert.deepEqual(alone, { off: ["a", 3], prediction: "cat" });
   assert.equal(judged(view, alone), true);
-  const two = pointedAt(view, {}, { edits: [off, { ...off, channel: 5 }], predictions });
+  const two = pointedAt(view, {}, { edits: [off, { ...off, channels: [5] }], predictions });
   assert.equal(judged(view, two), false);
   assert.equal(inWords(alone), "channel 3 of layer a off, prediction cat");
-  assert.equal(inWords(pointedAt(view, {}, { edits: [off, half, { ...off, channel: 5 }], predictions })), "channel 3 of layer a, channel 5 of layer a off, prediction cat");
+  assert.equal(inWords(pointedAt(view, {}, { edits: [off, half, { ...off, channels: [5] }], predictions })), "channel 3 of layer a, channel 5 of layer a off, prediction cat");
   assert.equal(inWords(pointedAt(view, {}, { edits: [], predictions: [] })), "no channel off, no prediction yet");
   assert.equal(inWords({ position: [4, 12] }), "row 4, column 12");
   assert.equal(inWords({ position: null }), "no position yet");

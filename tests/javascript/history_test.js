@@ -153,6 +153,30 @@ test("a step forth is shown although the step back before it is under way", () =
   assert.deepEqual(made.shown(), ["a", 0, 2, "0"]);
 });
 
+test("a redo to the last moment, seen while the kernel is busy, is the last one", () => {
+  const { made, history, edit, go } = app();
+  for (const keys of [[0], [0, 1]]) {
+    edit(keys);
+    made.work();
+  }
+  go(-1);
+  history.go(1);
+  history.record(); // the edit is not shown yet
+  made.work();
+  assert.deepEqual(made.shown(), ["a", 0, 6, "0,1"]);
+  assert.ok(history.isLast);
+  assert.deepEqual(go(1), ["a", 0, 6, "0,1"]);
+});
+
+test("a step back leads to the position that was looked at", () => {
+  const { made, history, move, go } = app();
+  made.at.place = [0.5, 0.2]; // which is no step
+  history.record();
+  move({ layer: "b", place: [0.1, 0.1] });
+  go(-1);
+  assert.deepEqual(made.at, { layer: "a", channel: 0, place: [0.5, 0.2] });
+});
+
 test("a target is a step, also where an edit comes before its layer is loaded", () => {
   const { made, history, edit, go } = app();
   made.source.retarget(CLASS(2));

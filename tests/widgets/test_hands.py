@@ -132,7 +132,7 @@ def test_edits_apply_in_order_and_survive_new_targets_and_pictures(model, explor
     assert [str(each) for each in explorer.edits] == [
         f"{LAYER}, all channels: <lambda>",
         f"{LAYER}, channel 32: × 2",
-        "layer2.0.conv1, channels [1, 2]: its mean",
+        "layer2.0.conv1, channels 1, 2: its mean",
     ]
 
     def same(*wanted, **options):
@@ -208,6 +208,15 @@ def test_the_canvas_sets_scales_and_drops_edits(explorer):
         ask(set="factor", factor=0, layer=LAYER, channel=channel)
     ask(set="edits", keys=[])
     assert explorer.edits == ()
+    ask(set="off", layer=LAYER, channels=[1, 2, 32])  # the channels that change the prediction
+    assert [str(each) for each in explorer.edits] == [f"{LAYER}, channels 1, 2, … 3 in all: off"]
+    assert facts()["edits"][0]["channels"] == [1, 2, 32]
+    ask(set="factor", factor=1, **at)
+    ask(set="factor", factor=0.5, layer=LAYER, channel=1)
+    assert [str(each) for each in explorer.edits] == [
+        f"{LAYER}, channel 2: off",
+        f"{LAYER}, channel 1: × 0.5",
+    ]
 
 
 def test_the_browser_gets_answers_before_the_facts_of_a_new_run(explorer):
