@@ -329,6 +329,53 @@ def test_validation_is_recorded_as_a_separate_phase():
         watch.history("test")
 
 
+@pytest.mark.parametrize("fault", [20, 3])
+def test_a_training_in_eval_mode_is_recorded_as_a_training(fault):
+    model = made().eval()
+    optimizer, watch = torch.optim.SGD(model.parameters(), 0.01), hookviz.watch(model, every=1)
+    for step in range(6):
+        with watch:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(X), Y) * (math.nan if step == fault else 1)
+            loss.backward()
+        optimizer.step() if step < fault else None
+        with torch.no_grad(), watch:  # a validation
+            model(X)
+    assert (watch.steps, len(watch.history("eval").steps)) == ([*range(6)], 6)
+    assert all(
+        record_of(watch, "conv", step)["weight_gradient_norm"] is not None for step in (0, 5)
+    )
+    assert all(record_of(watch, "conv", step)["update_ratio"] > 0 for step in range(min(fault, 5)))
+    assert [found.kind for found in watch.findings] == ["nan"] * (fault == 3)
+    assert fault != 3 or watch.first_trouble.step == 3
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_backward_in_a_validation_does_not_make_it_a_training(backward):
+    model = made()
+    watch = hookviz.watch(model, every=1)
+    trained(model, 2, watch)
+    model.eval()
+    with watch:
+        loss = model(X).square().sum()
+        if backward:  # for an adversarial example, perhaps
+            loss.backward()
+    assert (watch.steps, len(watch.history("eval").steps)) == ([0, 1], 1)
+    assert record_of(watch, "conv", 2, phase="eval")["weight_norm"] is None
+
+
+@pytest.mark.parametrize(("value", "kinds"), [(1.0, []), (math.nan, ["nan"])])
+def test_a_model_that_is_only_validated_has_findings(value, kinds):
+    model = made().eval()
+    watch = hookviz.watch(model)
+    with torch.no_grad(), watch:
+        model(X * value)
+    assert [found.kind for found in watch.findings] == kinds
+    assert (
+        watch.findings.healthy is not bool(kinds) and "not looked at" not in watch.findings.text()
+    )
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointing_does_not_count_as_a_second_call(reentrant):
     def block(m, x):

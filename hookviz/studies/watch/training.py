@@ -110,8 +110,8 @@ class Training(Tabular):
         has none.
         """
         found = Diagnosis(self.log.model)
-        steps = self.log.histories["train"].steps
-        found.set_findings(verdicts(self.log), LOOKED if steps else ())
+        learns = self.log.histories["train"].steps
+        found.set_findings(verdicts(self.log), LOOKED if learns else LOOKED[: self.nbytes > 0])
         return found
 
     # Shown

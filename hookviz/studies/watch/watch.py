@@ -88,7 +88,8 @@ def watch(
     -----
     Forward and backward must run within the block; ``optimizer.step()`` may follow it. Several runs
     of the model within one block, as in gradient accumulation, are merged. A model in eval mode is
-    recorded separately: the first block of each validation. Under torch.distributed the first
+    recorded separately: the first block of each validation; but if the first block already has a
+    backward in eval mode, such blocks are the training. Under torch.distributed the first
     process records its part of each batch, the others record nothing. A recorded step needs memory
     for a copy of the weights.
 
@@ -145,8 +146,9 @@ class Watch(Block, Training):
         self._scaler = scaler
         # The last recorded step, until the next block begins.
         self._recorded: tuple[TrainingStep, Weights] | None = None
-        self._versions: dict[int, int] = {}
-        self._validated = False
+        self._versions: dict[int, int] = {}  # when the last block of training began
+        self._validated = False  # True if the last block was of a validation
+        self._learns_in_eval = False  # True if no block was in train mode, and a backward came
         self._uncalled = False
         self._shown: list[Any] = []
         self._keeper = None if path is None else AutoSaver(path, save_every)
@@ -193,7 +195,8 @@ class Watch(Block, Training):
         # While another thread explores the model, it is in eval mode: wait before reading the mode.
         self.exit_stack.enter_context(open_block(self._core.modules()))
         training, validation = self.log.histories.values()
-        at, learns = training.seen, self._core.training
+        graded = torch.is_grad_enabled()
+        at, learns = training.seen, self._core.training or (self._learns_in_eval and graded)
         if not learns and self._validated:
             return
         self._validated = not learns
@@ -209,8 +212,9 @@ class Watch(Block, Training):
         if should_record:
             maps = self._maps() if learns else {}
             scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
+            weights = learns or (graded and not self._versions)
             recorder = StepRecorder(
-                self._model, self._layers, weights=learns, scale=scale, before=before
+                self._model, self._layers, weights=weights, scale=scale, before=before
             )
             self.exit_stack.push(partial(self._conclude, (number, at), recorder, maps))
             self.exit_stack.enter_context(recorder)
@@ -236,7 +240,9 @@ class Watch(Block, Training):
             if not recorder.rows:
                 self._uncalled = True
                 return
-            summaries, norms = recorder.summaries(), recorder.norms()
+            if self._validated and recorder.weights.reached and not self._versions:
+                place = self._begin_in_eval()
+            summaries, norms = recorder.summaries(), {} if self._validated else recorder.norms()
             step = step_of(*place, recorder.rows, summaries, norms, maps)
             self.log.add("eval" if self._validated else "train", step, recorder.scale)
             if not self._validated:
@@ -249,6 +255,13 @@ class Watch(Block, Training):
             except Exception as failure:  # errors while drawing must not stop the training
                 message = f"{type(failure).__name__}: {first_sentence(failure)}"
                 self.log.left_out["show()"] = message
+
+    def _begin_in_eval(self) -> tuple[int, int]:
+        """Count the block as a step of training: its backward reached weights in eval mode."""
+        training, validation = self.log.histories.values()
+        self._learns_in_eval, self._validated = True, False
+        training.seen, validation.seen = training.seen + 1, validation.seen - 1
+        return training.seen - 1, training.seen - 1
 
     def _measure_updates(self) -> None:
         """Measure the weight update of the last recorded step."""

@@ -108,6 +108,11 @@ class Weights:
         return before.get(id(parameter), parameter._version) != parameter._version
 
     @property
+    def reached(self) -> bool:
+        """True if a gradient came."""
+        return bool(self._gradients)
+
+    @property
     def steps(self) -> int:
         """The number of steps that an optimizer of these parameters took, the most of any."""
         return max(self._steps.values(), default=0)
