@@ -316,11 +316,13 @@ export class NetworkSource {
     }
     const before = this.edits.length ? original.known.get("logits") : null;
     if (this.edits.length && !before) return;
+    const target = this.goal ? null : this.targetClass;
+    // Like `predictions_of` of hookviz.view.predictions.
     const predictions = rankedClasses(
       logits.values,
       this.facts.classes,
       before?.values ?? null,
-    ).slice(0, TOP);
+    ).filter(({ number }, rank) => rank < TOP || number === target);
     this.facts = { ...this.facts, predictions };
     this.aimed();
   }

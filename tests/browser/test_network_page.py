@@ -242,11 +242,19 @@ def test_the_view_follows_a_chosen_class_and_a_scaled_channel(written, shown):
     page.get_by_role("button", name=re.compile(f"^{name}")).click()
     page.locator(".hv-gradient .hv-label", has_text=f"gradient of {name}").wait_for()
     expect(opening).to_have_count(0)  # it is about the first class
+    number, unlikely = likeliest(FIRST, 7)
+    page.get_by_role("combobox", name="class whose gradient is shown").fill(unlikely)
+    page.keyboard.press("Enter")
+    row = page.get_by_role("group", name="predictions").get_by_text(unlikely).locator("..")
+    with torch.no_grad():
+        share = small()(given(FIRST))[0].softmax(0)[number]
+    expect(row).to_contain_text(f"{100 * share:.1f} %")
     page.set_viewport_size({"width": 1280, "height": 640})
     drawer = open_drawer(page, "Edit")
     page.get_by_role("button", name="off", exact=True).click()
     chip = page.locator(".hv-edit").first
     chip.wait_for()
+    expect(row).to_contain_text(" pp")
 
     def lowest():
         box = drawer.bounding_box()
