@@ -364,7 +364,14 @@ def batched_gradients(model, weights, x):
     return torch.autograd.grad(model(x), [*model.parameters()], several, is_grads_batched=True)
 
 
+def functional_training(model, weights, x):
+    weights = {name: each.clone().requires_grad_() for name, each in weights.items()}
+    weight_loss(model, x, LABELS)(weights).backward()
+    return [each.grad for each in weights.values()]
+
+
 FUNCTIONAL = {
+    "functional_call": functional_training,
     "grad": lambda m, w, x: torch.func.grad(weight_loss(m, x, LABELS))(w),
     "per-sample gradients": per_sample_gradients,
     "jacrev": lambda m, w, x: torch.func.jacrev(m)(x),

@@ -113,6 +113,8 @@ class RunRecord:
         The norm of the gradient of each parameter that one reached.
     used : set of str
         The parameters that an operation read.
+    weights : set of int
+        The ids of the weights in a watched step, also of those that ``functional_call`` puts there.
     optimizers : list of torch.optim.Optimizer
     drew : bool
         True if one random number was drawn, as to leave out a layer.
@@ -149,6 +151,7 @@ class RunRecord:
     samples: int = 1
     gradient_norms: dict[str, float] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    weights: set[int] = field(default_factory=set)
     optimizers: list[Any] = field(default_factory=list)
     drew: bool = False
     backward: bool = False

@@ -128,6 +128,7 @@ class StepWatch(HookManager):
         self.count += 1
         if self.count == 1:
             self.run.samples = batch_size(tensors(args, kwargs))
+            self.run.weights = set(map(id, module.parameters()))
         if not torch.is_grad_enabled() and (line := no_grad_line(caller()))[0]:
             record = OperationRecord(0, "no_grad", "", file=line[0], line=line[1])
             self.run.check(NoGradient).breaks.append(GraphBreak(record, 0))

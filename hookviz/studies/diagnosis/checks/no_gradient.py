@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any
@@ -112,7 +112,9 @@ class NoGradient(Check):
                 each.find_layers()
         else:
             self.breaks.clear()
-        self.cut_off = score is not None and not run.gradient_norms and _leads_nowhere(score)
+        self.cut_off = (
+            score is not None and not run.gradient_norms and _leads_nowhere(score, run.weights)
+        )
 
     def last_break(self) -> OperationRecord | None:
         """Return where the score's graph ended: behind the model, if it did so there."""
@@ -209,10 +211,10 @@ class NoGradient(Check):
         return found[-1].record if found else None
 
 
-def _leads_nowhere(score: Tensor) -> bool:
-    """Return True if autograd's graph of a score leads to no parameter."""
+def _leads_nowhere(score: Tensor, weights: Container[int]) -> bool:
+    """Return True if autograd's graph of a score leads to no parameter and none of these ids."""
     variables = (getattr(node, "variable", None) for node in graph_nodes(score.grad_fn))
-    return not any(isinstance(each, nn.Parameter) for each in variables)
+    return not any(isinstance(each, nn.Parameter) or id(each) in weights for each in variables)
 
 
 def _cut_off(end: OperationRecord | None) -> Finding:
