@@ -487,6 +487,7 @@ def test_an_error_while_recording_does_not_stop_the_training(monkeypatch):
     ("options", "message"),
     [
         ({"every": 0}, "every=0"),
+        ({"scaler": 2.0}, r"scaler= is float, which has no get_scale\(\): give"),
         ({"max_bytes": 0}, "max_bytes=0"),
         ({"save_every": -1}, "save_every=-1 cannot be used"),
         ({"layers": "cnv"}, "No layer of Net is called 'cnv'"),
@@ -499,10 +500,25 @@ def test_wrong_arguments_are_refused(options, message):
         hookviz.watch(made(), **options)
 
 
-def test_negative_steps_and_nested_blocks_are_refused():
+@pytest.mark.parametrize("step", [-1, 2.5, "3", torch.tensor(2.5), True])
+def test_steps_that_are_not_whole_numbers_are_refused(step):
     watch = hookviz.watch(made())
-    with pytest.raises(ValueError, match="step=-1"):
-        watch.step = -1
+    with pytest.raises(ValueError, match=r"step=.* cannot be used: give a whole number from 0 up"):
+        watch.step = step
+    assert watch.step == 0
+
+
+@pytest.mark.parametrize("whole", [int, np.int64, torch.tensor])
+def test_steps_of_a_checkpoint_and_intervals_may_be_of_torch_and_numpy(whole, tmp_path):
+    model, path = made(), tmp_path / "run.npz"
+    watch = hookviz.watch(model, every=whole(2), path=path, save_every=0)
+    watch.step = whole(4)
+    trained(model, 3, watch)
+    assert hookviz.load(path).steps == [4, 6]
+
+
+def test_nested_blocks_are_refused():
+    watch = hookviz.watch(made())
     with watch, pytest.raises(RuntimeError, match="already active"), watch:
         pass
 
@@ -819,6 +835,7 @@ def test_figures_and_pages_can_show_the_validation():
     for statistic, phase, message in (
         ("update_ratio", "eval", "No step of this phase has recorded update_ratio"),
         ("sdt", "train", "Unknown statistic 'sdt': there are mean"),
+        ([], "train", "There is no statistic to draw: give one or more of mean"),
         ("std", "test", "phase='test' is neither"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -35,6 +35,8 @@ def draw_strips(
     title: str, history: History, first: FirstNonFinite | None, statistics: Sequence[str]
 ) -> Figure:
     """Draw one strip below the other; a cross marks the first NaN or Inf."""
+    if not statistics:
+        raise ValueError(f"There is no statistic to draw: give one or more of {', '.join(NAMES)}.")
     for name in statistics:
         if name not in NAMES:
             raise ValueError(f"Unknown statistic {name!r}: there are {', '.join(NAMES)}.")

@@ -13,12 +13,13 @@ import torch
 from torch import nn
 
 from ...draw.document import check_size
-from ...hooking.arguments import check_number, whole_number
+from ...hooking.arguments import check_number, plain_index, whole_number
 from ...hooking.interrupts import Block
 from ...hooking.select import Layers, select_layers, type_name, unwrapped
 from ...hooking.threads import open_block
 from ...run.errors import first_sentence
 from ..diagnosis.findings import Diagnosis
+from ..diagnosis.loss_scale import check_scaler
 from .log import AutoSaver, History, TrainingLog, TrainingStep, step_of
 from .probe import Maps, Probe
 from .recorder import StepRecorder
@@ -78,9 +79,9 @@ def watch(
     Raises
     ------
     ValueError
-        Nothing matches ``layers``; ``every``, ``max_bytes`` or ``save_every`` cannot be used; the
-        folder of ``path`` is missing, or the file there is broken, or of another model, layers or
-        ``every``; the model does not accept the probe.
+        Nothing matches ``layers``; ``every``, ``max_bytes``, ``scaler`` or ``save_every`` cannot be
+        used; the folder of ``path`` is missing, or the file there is broken, or of another model,
+        layers or ``every``; the model does not accept the probe.
     TypeError
         The model is not a module, or a layer is part of a ``ScriptModule``.
 
@@ -129,7 +130,8 @@ class Watch(Block, Training):
         scaler: Any,
         save_every: float = 60.0,
     ) -> None:
-        whole_number("every", every)
+        every = whole_number("every", plain_index(every))
+        check_scaler(scaler)
         check_size(max_bytes)
         check_number("save_every", save_every)
         Block.__init__(self)
@@ -178,8 +180,7 @@ class Watch(Block, Training):
 
     @step.setter
     def step(self, number: int) -> None:
-        if number < 0:
-            raise ValueError(f"step={number} is negative: give the number of the next step.")
+        number = whole_number("step", plain_index(number), 0)
         self._recorded = None
         for history in self.log.histories.values():
             history.cut(number)
