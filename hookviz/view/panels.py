@@ -14,6 +14,7 @@ from .maps import (
     layer_of,
     magnitudes_note,
     map_size,
+    query_of,
     query_words,
     shown_after_words,
 )
@@ -78,7 +79,7 @@ def map_panels(view: View) -> list[Panel]:
         note = f"colours end at {number(end)}, the largest is {number(high)}"
         low, high = -end, end
     else:
-        note = FLAT[_flatness_in(layer.gradients, channel)] or _constant(statistics, channel)
+        note = FLAT[flatness_of(view)[channel]] or _constant(statistics, channel)
     name = f"gradient of {target_name_of(view)}"
     alt, colours = f"{name}: {words}", (DIVERGING, low, high)
     return [*panels, _panel(view, name, alt, "gradient", values, colours, [note])]
@@ -121,10 +122,16 @@ def _odd(statistics: ChannelStatistics, channel: int) -> str:
     return ", ".join([*found, f"{infs:,} Inf (+ green, − cyan)"] if infs else found)
 
 
-def _flatness_in(gradients: np.ndarray, channel: int) -> int:
-    """Return how flat a channel's gradient is among the layer's, see `flatness`."""
-    kind = int(flatness(gradients[channel][None])[0])
-    return 1 if kind == 4 and gradients.any() else kind
+@cached(layer_of)
+def flatness_of(view: View) -> np.ndarray:
+    """Return the index in `FLAT` for each channel's gradient: ``(C,)``; 0 without a gradient."""
+    layer = layer_of(view)
+    if layer.gradients is None:
+        return np.zeros(len(layer.maps), np.uint8)
+    kinds = flatness(layer.gradients)
+    if query_of(view) is not None:
+        kinds[kinds == 4] = 6  # of other queries there may be a gradient
+    return kinds
 
 
 def flatness(gradients: np.ndarray) -> np.ndarray:
@@ -153,10 +160,11 @@ def flatness(gradients: np.ndarray) -> np.ndarray:
 
 FLAT = (
     "",
-    "no gradient in this channel, as if the ReLU after it were off everywhere",
+    "no gradient: the target does not depend on this map",
     "flat, as before average pooling: try an earlier layer",
     "flat, because a ReLU and average pooling follow: try an earlier layer",
     "no gradient reaches this layer: it is zero in all channels",
     "zero at 99 % of the positions or more",
+    "no gradient arrives at this query: it is zero in all heads",
 )
-"""Notes on flat gradients, see `flatness`."""
+"""Notes on flat gradients, see `flatness`; the last one is for the attention of a query."""

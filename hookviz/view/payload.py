@@ -42,7 +42,7 @@ from .maps import (
 )
 from .orders import score_drops
 from .outputs import ShownOutput, main_map
-from .panels import FLAT, flatness
+from .panels import FLAT, flatness_of
 from .predictions import (
     class_labels,
     class_number,
@@ -203,7 +203,7 @@ def layer_payload(view: View) -> tuple[m.LayerHeader, dict[str, np.ndarray]]:
     arrays : dict of str to numpy.ndarray
         ``maps`` and, where one arrived, ``gradients``, ``(C, h, w)``: large ones averaged, see
         `hookviz.draw.colours.shown_size`. ``numbers`` and ``gradient_numbers``, ``(len(NUMBERS),
-        C)``, of the maps and of the gradients. ``flat``, see `flatness`, ``(C,)``. ``maps
+        C)``, of the maps and of the gradients. ``flat``, see `flatness_of`, ``(C,)``. ``maps
         percentiles`` and ``gradients percentiles``, the 1st and the 99th, ``(2, C)``. ``orders``,
         ``(n, C)``, by all of `hookviz.view.layer.FIXED` but the first, and by the score drop.
         ``ablation_scores``, ``(C,)``, the drop of the score without each channel, if known.
@@ -219,7 +219,7 @@ def layer_payload(view: View) -> tuple[m.LayerHeader, dict[str, np.ndarray]]:
         arrays |= {
             "gradients": shown_size(layer.gradients),
             "gradient_numbers": _numbers(gradients),
-            "flat": flatness(layer.gradients),
+            "flat": flatness_of(view),
             "gradients percentiles": _percentiles(layer.gradients),
         }
     drops = score_drops(view)

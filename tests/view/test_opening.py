@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import model_of
+from browsing import Browser
 from torch import nn
 from torchvision.models import VisionTransformer
 
@@ -122,6 +123,23 @@ def test_a_note_explains_a_flat_gradient():
         model = nn.Sequential(conv, middle, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
         explorer = hookviz.explore(model, x, channel=0)
         assert explorer.frame.panels[1].note == FLAT[kind]
+
+
+def test_a_note_on_a_missing_gradient_is_true_of_other_layers_and_queries():
+    """No ReLU is named where none follows, and a query without a gradient is not the layer."""
+    model = nn.Sequential(nn.Conv2d(1, 2, 1)).eval()
+    explorer = hookviz.explore(model, torch.rand(1, 1, 6, 6), hookviz.output[0, 0, 3, 3], channel=1)
+    assert explorer.frame.panels[1].note == "no gradient: the target does not depend on this map"
+
+    digit = hookviz.models.demo_digits()[3]
+    last = "encoder.layers.encoder_layer_2.self_attention.heads"
+    explorer = hookviz.explore(hookviz.models.demo_transformer(), digit, layer=last, face="canvas")
+    browser = Browser(explorer)
+    for position, note in ((None, ""), ((2, 2), FLAT[6])):
+        explorer.position = position
+        assert explorer.frame.panels[1].note.startswith(note)
+        _, arrays = browser.ask("layer", layer=last, place=browser.canvas.settings["place"])
+        assert FLAT[arrays["flat"][0]] == note
 
 
 def test_a_head_of_zeros_is_named():
