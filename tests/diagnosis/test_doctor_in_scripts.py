@@ -564,6 +564,30 @@ def test_a_watch_without_records_is_not_healthy():
     assert not hookviz.watch(net()).findings.healthy
 
 
+NO_GRADIENT = {
+    "backward": (lambda loss: loss.backward(), True, []),
+    "detached": (lambda loss: loss.detach().requires_grad_().backward(), True, ["no gradient"]),
+    "no backward": (lambda loss: None, True, ["no gradient"]),
+    "inference": (lambda loss: None, False, []),
+}
+
+
+@pytest.mark.parametrize("case", NO_GRADIENT)
+def test_a_training_without_any_gradient_is_not_healthy(case, tmp_path):
+    backward, graded, kinds = NO_GRADIENT[case]
+    model = net()
+    optimizer, watch = torch.optim.SGD(model.parameters(), 0.01), hookviz.watch(model, every=1)
+    for _ in range(4):
+        with watch, torch.set_grad_enabled(graded):
+            optimizer.zero_grad()
+            backward(model(X).square().sum())
+        optimizer.step()
+    watch.save(tmp_path / "run.npz")
+    for training in (watch, hookviz.load(tmp_path / "run.npz")):
+        assert [found.kind for found in training.findings] == kinds
+        assert training.findings.healthy is not bool(kinds)
+
+
 def test_findings_of_a_watch_are_saved_in_its_file(tmp_path):
     model, path = net(), tmp_path / "run.npz"
     optimizer, watch = torch.optim.SGD(model[2].parameters(), 0.01), hookviz.watch(model, every=1)

@@ -318,6 +318,8 @@ class TrainingLog:
         Recorded steps of training, and whether they used gradients of the step before once more.
     merged : int
         The most steps of an optimizer in one block, if there were several.
+    cut_off : int
+        Number of recorded steps of training in which a gradient could come, and did not.
     """
 
     model: str
@@ -329,6 +331,7 @@ class TrainingLog:
     left_out: dict[str, str] = field(default_factory=dict)
     carried: dict[int, bool] = field(default_factory=dict)
     merged: int = 0
+    cut_off: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -396,7 +399,7 @@ def step_records(
 
 
 FORMAT = "hookviz watch 2"
-_PLAIN = ("model", "types", "max_bytes", "requested_every", "left_out", "merged")
+_PLAIN = ("model", "types", "max_bytes", "requested_every", "left_out", "merged", "cut_off")
 
 
 def read_log(path: str | os.PathLike) -> TrainingLog:
@@ -443,7 +446,7 @@ def unpack_log(about: dict[str, Any], held: dict[str, np.ndarray]) -> TrainingLo
         history.steps.sort(key=lambda step: step.number)
     trouble, carried = about["first_trouble"], about["carried"].items()
     return TrainingLog(
-        **{name: about[name] for name in _PLAIN},
+        **{name: about[name] for name in _PLAIN if name in about},  # old files have no cut_off
         histories=histories,
         first_trouble=None if trouble is None else FirstNonFinite(**trouble),
         carried={int(step): each for step, each in carried},

@@ -157,6 +157,11 @@ class StepRecorder(HookManager):
         """The rows in the order in which they were seen."""
         return tuple(self._seen)
 
+    @property
+    def has_graph(self) -> bool:
+        """True if a gradient could reach any output."""
+        return any(run.watched for runs in self._ran.values() for run in runs)
+
     def summaries(self) -> Summaries:
         """Return the summaries of each row: of its activations, then of its gradients."""
         sides = [side for row in self._seen.values() for side in row]

@@ -37,8 +37,8 @@ LOOKED = (
 def verdicts(log: TrainingLog) -> list[Finding]:
     """Return the findings in the recorded steps of training."""
     history = log.histories["train"]
-    checks = (_not_finite(log), _too_far(history), _still(history), _adds_up(log), _merged(log))
-    return [finding for check in checks for finding in check]
+    checks = (_not_finite(log), _cut_off(log), _too_far(history), _still(history), _adds_up(log))
+    return [finding for check in (*checks, _merged(log)) for finding in check]
 
 
 def _not_finite(log: TrainingLog) -> Iterator[Finding]:
@@ -56,6 +56,19 @@ def _not_finite(log: TrainingLog) -> Iterator[Finding]:
             first.layer,
             first.call,
             first.phase,
+        )
+
+
+def _cut_off(log: TrainingLog) -> Iterator[Finding]:
+    """Find a training in which no gradient comes; a model without a graph, as a teacher, may."""
+    if log.cut_off >= FEW and not any(s.has_gradients for s in log.histories["train"].steps):
+        yield Finding(
+            "no gradient",
+            "warning",
+            f"No gradient came in {log.cut_off:,} recorded steps.",
+            "Call backward() within the block, with a loss that is made of the model's output "
+            "without detach() or item(). If the model should not learn, use torch.no_grad().",
+            phase="backward",
         )
 
 

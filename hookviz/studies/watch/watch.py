@@ -247,6 +247,7 @@ class Watch(Block, Training):
             step = step_of(*place, recorder.rows, summaries, norms, maps)
             self.log.add("eval" if self._validated else "train", step, recorder.scale)
             if not self._validated:
+                self.log.cut_off += recorder.has_graph and not step.has_gradients
                 if recorder.weights.steps > 1:
                     self.log.merged = max(self.log.merged, recorder.weights.steps)
                 self._recorded = step, recorder.weights
