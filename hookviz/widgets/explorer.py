@@ -235,7 +235,9 @@ class Explorer(ViewResults):
         """Run a session; ``same`` is True if its network and input are those of `before`."""
         assert self._run is not None  # not closed
         if self._beside is not None:
-            names = ("a", "b") if self._other is None else ("other", "this")
+            names = ("a", "b")
+            if self._other is not None:
+                names = self.gallery.pair_names(self._other, self._given.image, at.sample)
             return run_pair(self._run, self._beside, session, at, names)
         original = before.original or before if same and before else None
         memo = before.input_memo if before and before.session is session else None
@@ -246,6 +248,9 @@ class Explorer(ViewResults):
         view = before.with_settings(**{name: value})
         if name == "target":
             view = self._view_of(view.session, view.settings, view)
+        if name == "sample" and self._other is not None:
+            self._beside = self._other = None  # another picture ends the comparison of two
+            view = self._view_of(view.session, view.settings)
         if (name, value, view.settings.order) == ("shown_run", "original", SCORE_DROP):
             view = view.with_settings(order="index")  # the score drop is of the edited run
         if name == "order" and self.children:

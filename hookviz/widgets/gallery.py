@@ -103,6 +103,17 @@ class Gallery:
                 found.append(Thumbnail(key=key, sample=sample, name=label, now=key == now, url=url))
         return found
 
+    def pair_names(self, other: tuple[int, int], given: Any, sample: int) -> tuple[str, str]:
+        """Return the names of a picture, by key and sample, and of the one that it is beside."""
+        now = next((key for key, entry in self._entries.items() if entry.given is given), other[0])
+        names = []
+        for key, number in (other, (now, sample)):
+            entry = self._entries[key]
+            name = "" if key == other[0] == now else entry.name
+            names.append(_sample_name(entry.given, name, number, len(entry.urls)))
+        first, second = names
+        return (first, second) if first and first != second else ("other", "this")
+
     def _add(self, given: Any, name: str) -> int:
         key = self._count
         self._count += 1

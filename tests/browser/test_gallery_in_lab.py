@@ -122,12 +122,13 @@ def test_a_new_picture_keeps_the_view(open_notebook):
     thumbs.first.click(modifiers=["Shift"])
     pair = app.locator(".hv-pair")
     maps = pair.locator("figure:nth-of-type(n + 4)")
-    names = [f"{name}: channel 17" for name in ("other", "this", "this − other")]
+    other, this = "sample 0 of 2 pictures", "three.png"
+    names = [f"{name}: channel 17" for name in (other, this, f"{this} − {other}")]
     expect(maps.locator("b")).to_have_text(names)
     pair.locator(".hv-frame").first.click()  # the next keys are not for the notebook
     for key, channel in (("ArrowRight", 18), ("ArrowLeft", 17)):
         page.keyboard.press(key)
-        expect(maps.first.locator("b")).to_have_text(f"other: channel {channel}")
+        expect(maps.first.locator("b")).to_have_text(f"{other}: channel {channel}")
     thumbs.first.click(modifiers=["Shift"])
     expect(pair).to_be_hidden()
     broken = {"name": "broken.png", "mimeType": "image/png", "buffer": b"nothing"}

@@ -218,6 +218,7 @@ def test_two_pictures_of_a_batch_are_compared(is_tensor):
     )
     browser = Browser(made)
     browser.request("beside", key=0, sample=2)
+    assert browser.canvas.facts["run_names"] == ["sample 2", "sample 1", "sample 1 − sample 2"]
     with hookviz.capture(MODEL, LAYER) as cache, torch.no_grad():
         MODEL(inputs)
     maps = cache[LAYER].activation.numpy()
@@ -225,6 +226,10 @@ def test_two_pictures_of_a_batch_are_compared(is_tensor):
     for run, values in wanted.items():
         _, arrays = browser.ask("layer", layer=LAYER, sample=1, shown_run=run)
         assert np.array_equal(arrays["maps"], values)
+    made.sample = 0  # another picture ends the comparison
+    assert not browser.canvas.facts["pair"] and made.frame.run_names == ()
+    browser.request("beside", key=0, sample=0)  # the picture beside itself
+    assert browser.canvas.facts["run_names"] == ["other", "this", "this − other"]
 
 
 def test_two_pictures_are_compared_in_one_explorer(explorer):
@@ -236,7 +241,7 @@ def test_two_pictures_are_compared_in_one_explorer(explorer):
     browser = Browser(explorer)
     browser.request(**press)
     assert explorer.target == 3 and browser.canvas.facts["pair"]
-    names = ["other", "this", "this − other"]
+    names = ["flower.png", "picture 1", "picture 1 − flower.png"]
     assert browser.canvas.facts["run_names"] == names
     maps = {}
     for name, number in (("one", 6), ("other", 2)):
