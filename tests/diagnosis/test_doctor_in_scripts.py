@@ -377,6 +377,11 @@ def test_weights_that_begin_far_too_small_may_grow(case):
     assert found.kind == "learning rate" and "far too high" in found.message
 
 
+def test_weights_whose_norm_overflows_have_no_ratio():
+    """NumPy does not warn of Inf times 0."""
+    assert not len(findings_of_a_watch(torch.optim.SGD, 0.01, 1, scale=1e25))
+
+
 def test_one_large_step_of_two_recorded_ones_is_not_most_of_them():
     """Weights of a usual size, whose first update is as large as they are."""
     assert not len(findings_of_a_watch(torch.optim.Adam, 0.2, 50))

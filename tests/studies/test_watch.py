@@ -455,6 +455,17 @@ def test_a_compiled_model_runs_eagerly_while_it_is_recorded():
     assert {record["layer"] for record in watch.records()} == {"0", "1"}
 
 
+def test_a_layer_that_is_replaced_later_is_recorded():
+    model = made()
+    watch = hookviz.watch(model, every=1)
+    trained(model, 2, watch)
+    model.head = nn.Linear(6, 5)
+    trained(model, 2, watch)
+    before, after = (record_of(watch, "head", step) for step in (0, 2))
+    assert (before["count"], after["count"]) == (8 * 4, 8 * 5)
+    assert after["update_ratio"] > 0 and after["gradient_count"] == after["count"]
+
+
 def test_layers_that_return_several_tensors_or_none_are_recorded():
     def run_odd(m, x):
         m.index(torch.arange(3))

@@ -80,9 +80,10 @@ def _norms(history: History, name: str) -> dict[str, np.ndarray]:
 
 def _too_far(history: History) -> Iterator[Finding]:
     ratios = _norms(history, "update_ratio")
-    # Weights that are zero have no ratio.
+    # Weights that are zero, or overflow, have no ratio.
     sizes = {
-        n: np.where(each > 0, each, np.nan) for n, each in _norms(history, "weight_norm").items()
+        name: np.where((each > 0) & np.isfinite(each), each, np.nan)
+        for name, each in _norms(history, "weight_norm").items()
     }
     usual = _usual_norms(history)
     floors = {layer: np.maximum(each, usual.get(layer, 0.0)) for layer, each in sizes.items()}
@@ -184,7 +185,8 @@ def _still(history: History) -> Iterator[Finding]:
         known = (np.isfinite(sizes) & (slopes[layer] > 0))[:-1]
         if known.sum() >= FEW:
             # Where gradients accumulate, none of the recorded steps need have changed the weights.
-            moved = bool((np.diff(sizes)[known] != 0).any() or (ratios[layer] > 0).any())
+            changed = (sizes[1:] != sizes[:-1])[known].any()
+            moved = bool(changed or (ratios[layer] > 0).any())
             moves += moved
             still += [] if moved else [layer]
     if still:

@@ -211,6 +211,9 @@ class Watch(Block, Training):
         number, should_record = history.seen, history.should_record
         history.seen += 1
         if should_record:
+            modules = dict(self._core.named_modules(remove_duplicate=False))
+            for name in self._layers.keys() & modules:  # a layer may have been replaced
+                self._layers[name] = unwrapped(modules[name])[0]
             maps = self._maps() if learns else {}
             scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
             weights = learns or (graded and not self._versions)
