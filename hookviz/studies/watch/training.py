@@ -105,9 +105,9 @@ class Training(Tabular):
         """The findings in the recorded steps, as `hookviz.diagnose` returns them.
 
         NaN and Inf, a learning rate that is far too high, also from a later step on, layers that do
-        not change although they have a gradient, gradients that add up from step to step, and
-        several steps in one block. Findings on weights need two recorded steps; a healthy training
-        has none.
+        not change although they have a gradient, gradients that add up from step to step, a model
+        that no gradient reaches, and several steps in one block. Findings on weights need three
+        recorded steps; a healthy training has none.
         """
         found = Diagnosis(self.log.model)
         learns = self.log.histories["train"].steps
