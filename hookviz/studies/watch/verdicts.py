@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...tables import number
+from ..diagnosis.checks.optimizer import TOO_FAR, USUAL
 from ..diagnosis.findings import Finding, also
 from .log import History, TrainingLog
 
-TOO_FAR = 0.5
-"""An update of more than this fraction of the weights' norm is far too large."""
 FEW = 2
 """The least number of steps for a statement."""
 EARLY = 8
@@ -23,9 +22,6 @@ JUMP = 10.0
 after one, updates become shorter in comparison with the growing weights."""
 OUTGROWN = 20.0
 """Weights that grow by this factor, beginning with a large update, have too large updates."""
-USUAL = 0.5
-"""With the usual initializations the weights of an output channel have this norm, or a larger one.
-Weights that begin far below it have to grow, by updates that are large beside them."""
 
 LOOKED = (
     "NaN and Inf in the recorded steps",
