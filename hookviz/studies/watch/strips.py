@@ -17,10 +17,10 @@ from ...draw.colours import DIVERGING, SEQUENTIAL, colormap, palette_text
 from ...draw.document import document, fitting
 from ...draw.figures import ShownFigure, name_ticks, no_formula, small_png
 from ...tables import call_name
+from ..diagnosis.checks.optimizer import TOO_FAR
 from .log import NAMES, FirstNonFinite, History, TrainingStep
 from .recorder import Row
 from .summary import BINS, STATISTICS
-from .verdicts import TOO_FAR
 from .weights import NORMS
 
 _SHARES = ("zeros", "dead")
