@@ -404,7 +404,7 @@ class Explorer(ViewResults):
         >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
         >>> explorer.edit("layer3.1.conv2", 0, channels=[3, 17])
         >>> [str(each) for each in explorer.edits]
-        ['layer3.1.conv2, channels [3, 17]: off']
+        ['layer3.1.conv2, channels 3, 17: off']
         >>> explorer.shown_run = "difference"
         >>> explorer.undo()
         >>> explorer.edits

@@ -65,7 +65,10 @@ def test_the_curve_and_the_channels_are_confirmed_by_plain_pytorch(model, explor
             == answer
         )
     assert explorer.frame.predictions[0].number == flip.flipped
-    assert [str(each) for each in explorer.edits] == [f"{LAYER}, channels {flip.channels}: off"]
+    (off,) = explorer.edits
+    assert (off.layer, off.change, off.channels) == (LAYER, 0, flip.channels)
+    first, second, *_ = flip.channels
+    assert str(off) == f"{LAYER}, channels {first}, {second}, … {len(flip.channels)} in all: off"
     explorer.undo()
     assert explorer.edits == () and explorer.frame.predictions[0].number == answer
     assert_untouched(model, before)
