@@ -853,3 +853,21 @@ def test_figures_and_pages_can_show_the_validation():
             watch.figure(statistic, phase=phase)
     pages = [blocks(watch.to_html(phase=phase)) for phase in ("eval", "train")]
     assert [len(page["steps"]) for page in pages] == [1, 3]
+
+
+def test_weights_that_were_made_in_inference_mode_do_not_stop_a_training():
+    def forward(m, x):
+        with torch.no_grad():
+            y = m.still(x)
+        return m.head(y)
+
+    with torch.inference_mode():
+        still = nn.Linear(4, 8)
+    model = model_of(forward, still=still, head=nn.Linear(8, 2))
+    optimizer, watch = torch.optim.SGD(model.head.parameters(), 0.1), hookviz.watch(model, every=1)
+    for _ in range(3):
+        with watch:
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+    assert watch.findings.healthy and watch.findings.looked_at

@@ -12,7 +12,7 @@ import torch.optim.optimizer as optimizers
 from torch import Tensor, nn
 
 from ...hooking.handles import Hook
-from ...hooking.tensors import at_least_float32, on_cpu
+from ...hooking.tensors import at_least_float32, on_cpu, version_of
 from ..diagnosis.checks.optimizer import ids_held_by
 
 NORMS = ("weight_norm", "weight_gradient_norm", "update_ratio")
@@ -105,7 +105,8 @@ class Weights:
 
     @staticmethod
     def _changed(parameter: Tensor, before: Mapping[int, int]) -> bool:
-        return before.get(id(parameter), parameter._version) != parameter._version
+        now = version_of(parameter)
+        return before.get(id(parameter), now) != now
 
     @property
     def reached(self) -> bool:
@@ -126,8 +127,8 @@ class Weights:
 
     def lost(self) -> list[str]:
         """Return the layers whose weights now hold NaN or Inf."""
-        layers = self._layers.items()
-        return [name for name, own in layers if not all(bool(p.isfinite().all()) for p in own)]
+        layers, finite = self._layers.items(), lambda p: bool(p.detach().isfinite().all())
+        return [name for name, own in layers if not all(map(finite, own))]
 
     def updates(self) -> list[float]:
         """Return the update of each layer, divided by its norm."""
@@ -152,7 +153,7 @@ class Weights:
 
 def versions(parameters: Iterable[Tensor]) -> dict[int, int]:
     """Return the version of each parameter by its id; a step of an optimizer makes it larger."""
-    return {id(each): each._version for each in parameters if not each.is_inference()}
+    return {id(each): version_of(each) for each in parameters}
 
 
 def _norms(tensors: Iterable[Tensor]) -> list[Tensor]:
