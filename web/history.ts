@@ -7,7 +7,7 @@ import type { Place } from "./state.ts";
 interface Moment {
   layer: string;
   channel: number;
-  /** The position that was looked at last; to choose another one is no step. */
+  /** The position that was looked at last. Choosing another one does not count as a step. */
   place: Place | null;
   /** How the channel is chosen instead, if the layer was not loaded yet. */
   awaited: Awaited | null;

@@ -45,7 +45,7 @@ export class Lesson {
     return pointedAt(this.step, this.app.settings, this.app.source.facts);
   }
 
-  /** The answer as it is written or shown now. */
+  /** The present answer: the written one, or what the view shows. */
   get given(): unknown {
     return this.step.kind === "view" ? this.pointed : this.written;
   }

@@ -35,7 +35,7 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
 
 
 def plain_index(value: Any) -> Any:
-    """Return a whole number of NumPy or torch as an int, and any other value as it is.
+    """Convert a whole number of NumPy or torch to an int; return any other value unchanged.
 
     >>> import torch
     >>> plain_index(torch.tensor(3)), plain_index("3")

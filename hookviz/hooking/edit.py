@@ -361,9 +361,13 @@ class LayerEdit:
     @property
     def multiplied(self) -> list[int]:
         """The channels that it multiplies, at all positions; empty if it does anything else."""
+        return self._listed if self.where is None and self.factor is not None else []
+
+    @property
+    def _listed(self) -> list[int]:
+        """The channels, if they are numbers."""
         chosen = [self.channels] if isinstance(self.channels, int) else self.channels
-        plain = self.where is None and self.factor is not None
-        return [*chosen] if plain and isinstance(chosen, (list, tuple)) else []
+        return [*chosen] if isinstance(chosen, (list, tuple)) else []
 
     def __str__(self) -> str:
         return f"{self.layer or '(model)'}, {self.words()}"
@@ -371,10 +375,8 @@ class LayerEdit:
     def words(self) -> str:
         """Return what it changes, and how."""
         whose = "all channels" if self.channels is None else f"channels {self.channels}"
-        if isinstance(self.channels, (list, tuple)):
-            whose = f"channel{'s' * (len(self.channels) > 1)} {some(self.channels, 2)}"
-        elif isinstance(self.channels, int):
-            whose = f"channel {self.channels}"
+        if listed := self._listed:
+            whose = f"channel{'s' * (len(listed) > 1)} {some(listed, 2)}"
         elif isinstance(self.channels, slice):
             whose = f"channels {index_words(self.channels)}"
         whose += ", some positions" if self.where is not None else ""

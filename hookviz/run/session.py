@@ -25,7 +25,7 @@ from ..hooking.handles import EveryModuleRuns, HookManager
 from ..hooking.interrupts import Block
 from ..hooking.records import FeatureCache, TensorStore
 from ..hooking.select import Layers, all_modules, check_model, type_name, unwrapped
-from ..hooking.tensors import map_tensors
+from ..hooking.tensors import map_tensors, version_of
 from ..hooking.threads import open_run
 from ..hooking.transforms import TransformError
 from .error_messages import OVERWRITTEN, is_of_reentrant_checkpoint, message_of
@@ -130,13 +130,13 @@ def explains_overwritten(model: nn.Module) -> Iterator[None]:
 
     The block includes the forward, during which another thread may change the weights.
     """
-    parameters = [p for p in parameters_of(all_modules(model)) if not p.is_inference()]
-    versions = [p._version for p in parameters]
+    parameters = parameters_of(all_modules(model))
+    versions = [*map(version_of, parameters)]
     try:
         yield
     except RuntimeError as error:
         # An error of the forward has a cause, and already names the layer.
-        located, changed = error.__cause__, versions != [p._version for p in parameters]
+        located, changed = error.__cause__, versions != [*map(version_of, parameters)]
         if not OVERWRITTEN.search(message_of(located or error)) or (located and not changed):
             raise
         if changed:
@@ -451,8 +451,8 @@ class Session:
                 wider = "everything"
             elif score is not None and source == "inputs" and trainable:
                 wider = "parameters" if observer.missing_gradients else None
-            found = score is not None, source, gradients or {}, edited.inputs
-            return PassResult(observer, output, *found), wider
+            scored, gradients = score is not None, gradients or {}
+            return PassResult(observer, output, scored, source, gradients, edited.inputs), wider
 
         while True:
             result, wider = self._with_replacement(partial(once, source))

@@ -170,7 +170,7 @@ test("a redo to the last moment, seen while the kernel is busy, is the last one"
 
 test("a step back leads to the position that was looked at", () => {
   const { made, history, move, go } = app();
-  made.at.place = [0.5, 0.2]; // which is no step
+  made.at.place = [0.5, 0.2]; // this does not count as a step
   history.record();
   move({ layer: "b", place: [0.1, 0.1] });
   go(-1);

@@ -25,7 +25,7 @@ def loss_scale(scaler: Any, operation: OperationRecord | None = None) -> tuple[s
         if not scaler.is_enabled():
             return None
         return (
-            f" A GradScaler multiplies losses by {float(scaler.get_scale()):g}: in its first steps "
+            f" A GradScaler multiplies losses by {factor_of(scaler):g}: in its first steps "
             "this is expected.",
             "Call scaler.step(optimizer) and scaler.update(): such steps are skipped, and the "
             "scale is halved.",
@@ -38,6 +38,11 @@ def loss_scale(scaler: Any, operation: OperationRecord | None = None) -> tuple[s
         "If a GradScaler scales this loss, pass it as scaler= to tell whether the scale is the "
         "cause. If none does, use one, or bfloat16.",
     )
+
+
+def factor_of(scaler: Any) -> float:
+    """Return what a GradScaler multiplies losses by; 1 without one."""
+    return 1.0 if scaler is None else float(scaler.get_scale())
 
 
 def check_scaler(scaler: Any) -> None:

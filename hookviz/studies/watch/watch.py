@@ -19,7 +19,7 @@ from ...hooking.select import Layers, select_layers, type_name, unwrapped
 from ...hooking.threads import open_block
 from ...run.errors import first_sentence
 from ..diagnosis.findings import Diagnosis
-from ..diagnosis.loss_scale import check_scaler
+from ..diagnosis.loss_scale import check_scaler, factor_of
 from .log import AutoSaver, History, TrainingLog, TrainingStep, step_of
 from .probe import Maps, Probe
 from .recorder import StepRecorder
@@ -215,7 +215,7 @@ class Watch(Block, Training):
             for name in self._layers.keys() & modules:  # a layer may have been replaced
                 self._layers[name] = unwrapped(modules[name])[0]
             maps = self._maps() if learns else {}
-            scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
+            scale = factor_of(self._scaler)
             weights = learns or (graded and not self._versions)
             recorder = StepRecorder(
                 self._model, self._layers, weights=weights, scale=scale, before=before

@@ -14,6 +14,7 @@ from torch import Tensor
 from ....tables import number
 from ..check import Check, RunRecord
 from ..findings import Finding, also
+from ..loss_scale import factor_of
 
 FEW = 8
 """The number of samples from which on a gradient is like that of a whole batch."""
@@ -204,7 +205,7 @@ def _lengths(run: RunRecord, optimizer: Any) -> Iterator[Finding]:
     A gradient of a few samples is up to ten times as large as that of a whole batch.
     """
     kind = type(optimizer).__name__
-    scale = 1.0 if run.scaler is None else float(run.scaler.get_scale())
+    scale = factor_of(run.scaler)
     ratios: dict[str, float] = {}
     for group in optimizer.param_groups:
         rate = float(group.get("lr", 0.0))
