@@ -260,10 +260,10 @@ class FeatureCache(Tabular, Mapping[str, LayerRecord]):
     def __init__(
         self,
         hooked: Sequence[LayerRecord],
-        ran: Mapping[str, LayerRecord] | None = None,
+        ran: dict[str, LayerRecord] | None = None,
         unseen: str = "",
     ) -> None:
-        self._hooked, self._ran, self.unseen = hooked, dict(ran or {}), unseen
+        self._hooked, self._ran, self.unseen = hooked, {} if ran is None else ran, unseen
         self._names = {
             name: record.name for record in hooked for name in (record.name, *record.aliases)
         }
@@ -292,7 +292,7 @@ class FeatureCache(Tabular, Mapping[str, LayerRecord]):
         self, added: Sequence[LayerRecord], ran: Mapping[str, LayerRecord]
     ) -> FeatureCache:
         """Return a cache with more records; ``ran`` has those that ran, in order."""
-        return FeatureCache([*self._hooked, *added], ran, self.unseen)
+        return FeatureCache([*self._hooked, *added], dict(ran), self.unseen)
 
     # Two caches are equal only if they are the same object: comparing tensors gives no single bool.
     def __eq__(self, other: object) -> bool:

@@ -10,10 +10,11 @@ import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from itertools import count
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -231,6 +232,55 @@ def run_of(result: PassResult[Any]) -> Run:
     return Run(cache, detached, result.scored, returned, result.source, leaves, edited)
 
 
+class FirstLayer(NamedTuple):
+    """A layer to show as soon as its gradients have arrived, while backward goes on.
+
+    ``show`` is called with the run, whose other layers may lack their gradients. If it raises, as
+    it does where the model would have to run, nothing is lost: the run ends as any other.
+    """
+
+    name: str
+    show: Callable[[Run], object]
+
+
+class NeedsModel(BaseException):
+    """The model would have to run while its backward does.
+
+    It is no `Exception`, so that nothing on the way takes it for an error of the model.
+    """
+
+
+_in_backward = ContextVar("in_backward", default=False)  # while the first layer is shown
+
+
+class _FirstShown:
+    """Watches one run for its first layer's gradients."""
+
+    run: Run | None = None  # once backward has begun
+
+    def __init__(self, first: FirstLayer | None) -> None:
+        self._first, self._thread = first, threading.get_ident()
+
+    def begin(self, result: PassResult[Any]) -> None:
+        self.run = run_of(result)
+
+    def look(self) -> None:
+        """Show the layer, once, if its gradients have arrived."""
+        run, first = self.run, self._first
+        # On other devices, backward runs in a thread of its own, from which nothing may be shown.
+        if first is None or run is None or threading.get_ident() != self._thread:
+            return
+        calls = run.cache[first.name].calls if first.name in run.cache else []
+        if not calls or not all(call.outputs and call.outputs[0].has_gradient for call in calls):
+            return
+        self._first, token = None, _in_backward.set(True)
+        try:
+            with suppress(Exception, NeedsModel):
+                first.show(run)
+        finally:
+            _in_backward.reset(token)
+
+
 class Session:
     """A user's model, its input and its classes, and every way to run it.
 
@@ -315,6 +365,8 @@ class Session:
 
         In eval mode, unless ``keep_mode``. The session's edits are on.
         """
+        if _in_backward.get():
+            raise NeedsModel
         edits = [edit.block(self.given) for edit in merged(self.edits)]
 
         def contexts() -> Iterator[AbstractContextManager[Any]]:
@@ -421,8 +473,11 @@ class Session:
         source: GradientSource = "inputs",
         keep_mode: bool = False,
         score_of: Callable[..., Tensor | None] = score_of,
+        on_backward: Callable[[PassResult[O]], object] = lambda result: None,
     ) -> PassResult[O]:
         """Run one forward and one backward under hooks; ``observe`` makes new ones for each run.
+
+        ``on_backward`` is called before each backward, with what there is then.
 
         Some layers may not depend on the input, and reentrant checkpointing supports
         ``backward()`` only: then the run is repeated with a wider ``source``.
@@ -444,15 +499,17 @@ class Session:
                     if isinstance(observer, Capture | _ExtendedCapture):
                         observer.forget_gradients()  # which the forward itself has taken
                     score = score_of(output, target, self.class_names)
+                    result = PassResult(observer, output, score is not None, source)
+                    result = replace(result, edited_inputs=edited.inputs)
                     if score is not None:
+                        on_backward(result)
                         gradients = run_backward(score, sources, self.model, source)
             trainable = any(parameter.requires_grad for parameter in self.model.parameters())
             if gradients is None:
                 wider = "everything"
             elif score is not None and source == "inputs" and trainable:
                 wider = "parameters" if observer.missing_gradients else None
-            scored, gradients = score is not None, gradients or {}
-            return PassResult(observer, output, scored, source, gradients, edited.inputs), wider
+            return replace(result, gradients=gradients or {}), wider
 
         while True:
             result, wider = self._with_replacement(partial(once, source))
@@ -469,24 +526,34 @@ class Session:
         max_bytes: int | None = None,
         on_progress: Callable[[float], object] = lambda fraction: None,
         beside: Callable[[FeatureCache, TensorStore], Addition] | None = None,
+        first: FirstLayer | None = None,
     ) -> Run:
         """Capture layers in one forward and one backward, as for `hookviz.explore`.
 
         ``on_progress`` is called with the fraction of the work that is done, 0 to 1; ``beside``
-        makes hooks that add layers to the capture, within the same budget.
+        makes hooks that add layers to the capture, within the same budget. With them no ``first``
+        layer is shown.
         """
+        shown = _FirstShown(None)  # of the latest of several runs
 
         def observe() -> Capture | _ExtendedCapture:
+            nonlocal shown
             expected: int
-            done = count(1)
-            one_more = lambda: on_progress(min(next(done) / expected, 1.0))  # noqa: E731
+            done, shown = count(1), _FirstShown(first if beside is None else None)
+
+            def one_more() -> None:
+                on_progress(min(next(done) / expected, 1.0))
+                shown.look()
+
             store = TensorStore(max_bytes=max_bytes)
             # Layers go by their names in the user's model, wrapped or not.
             cache = Capture(self.given, layers, store, on_progress=one_more)
             expected = 2 * len(cache.not_called)
             return cache if beside is None else _ExtendedCapture(cache, beside(cache, store))
 
-        return run_of(self.forward_backward(target, observe))
+        begin = lambda result: shown.begin(result) if first and not beside else None  # noqa: E731
+        result = self.forward_backward(target, observe, on_backward=begin)
+        return shown.run or run_of(result)
 
     def runs(self, targets: Sequence[Target], layers: Layers) -> Iterator[Run]:
         """Run one forward, and one backward for each target; yield a run for each.

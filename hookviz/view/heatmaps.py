@@ -304,7 +304,7 @@ def shown_sides(view: View) -> Sides:
     method = at.heatmap if at.heatmap in HEATMAPS else "gradcam"
 
     def make() -> list[Run]:
-        return [run_session(view.session, each, record.module) for each in targets]
+        return [run_session(view.session, each, layers=record.module) for each in targets]
 
     runs = view.memo.get_or_compute("sides", (layer, repr(targets)), make)
     heats: list[np.ndarray] = []

@@ -16,7 +16,7 @@ from ..hooking.maps import as_maps
 from ..hooking.records import Call, LayerRecord
 from ..hooking.select import Layers
 from ..run.progress import Progress
-from ..run.session import Run, Session
+from ..run.session import FirstLayer, Run, Session
 from ..run.target import Target
 from ..studies.graph.stages import RETURNED, stages_of, tensor_after, words_after
 from ..studies.receptive_field.field import ReceptiveField, receptive_field
@@ -27,7 +27,12 @@ from .view import View, cached
 
 
 def run_session(
-    session: Session, target: Target, layers: Layers, max_bytes: int | None = None
+    session: Session,
+    target: Target,
+    first: FirstLayer | None = None,
+    *,
+    layers: Layers,
+    max_bytes: int | None = None,
 ) -> Run:
     """Run one forward and one backward, with a progress bar if they take long.
 
@@ -37,7 +42,12 @@ def run_session(
     beside = attention_beside(session, layers)
     with Progress() as bar:
         return session.run(
-            target, layers=selected, max_bytes=max_bytes, on_progress=bar.update, beside=beside
+            target,
+            layers=selected,
+            max_bytes=max_bytes,
+            on_progress=bar.update,
+            beside=beside,
+            first=first,
         )
 
 
@@ -75,7 +85,7 @@ def whole_record_of(view: View) -> LayerRecord:
     record = view.cache[view.settings.layer]
     if record.name not in _over_budget(view):
         return record
-    return run_session(view.session, view.target, record.module).cache[record.name]
+    return run_session(view.session, view.target, layers=record.module).cache[record.name]
 
 
 def query_of(view: View) -> int | None:

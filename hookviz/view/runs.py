@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Protocol
 
 from ..hooking.interrupts import allow_interrupts
 from ..hooking.records import FeatureCache, LayerRecord
 from ..hooking.select import Layers
-from ..run.session import Run, Session
+from ..run.session import FirstLayer, Run, Session
 from ..run.target import Target
 from .layer import SCORE_DROP, SIMILARITY
 from .maps import run_session
@@ -41,8 +42,12 @@ def displayed_view(view: View) -> View:
     return replace(shown, edited=view, which=which)
 
 
-RunSession = Callable[[Session, Target], Run]
-"""Runs a session for a target."""
+class RunSession(Protocol):
+    """Runs a session for a target."""
+
+    def __call__(
+        self, session: Session, target: Target, first: FirstLayer | None = None, /
+    ) -> Run: ...
 
 
 def runner(layers: Layers = None, max_bytes: int | None = None) -> RunSession:
@@ -57,16 +62,30 @@ def run_view(
     *,
     input_memo: Memo | None = None,
     original: View | None = None,
+    show_first: Callable[[View], object] | None = None,
 ) -> View:
-    """Return a view of a new run; with edits also of a run without them, unless `original`."""
+    """Return a view of a new run; with edits also of a run without them, unless `original`.
+
+    ``show_first`` gets the view as soon as the shown layer's gradients have arrived.
+    """
+    memo = original.input_memo if original else input_memo or Memo()
+
+    def view_of(
+        session: Session,
+        target: Target,
+        show: Callable[[View], object] | None,
+        original: View | None = None,
+    ) -> View:
+        of = lambda done: View(session, done, at, original, input_memo=memo)  # noqa: E731
+        first = show and FirstLayer(at.layer, lambda done: show(of(done)))
+        return of(allow_interrupts(run, session, target, first))
+
     if original is None:
-        plain = session.edited(())
-        done = allow_interrupts(run, plain, at.target)
-        original = View(plain, done, at, input_memo=input_memo or Memo())
+        show = None if session.edits else show_first
+        original = view_of(session.edited(()), at.target, show)
     view = original.with_settings(at)
     if session.edits:
-        done = allow_interrupts(run, session, kept_target(original, at.target))
-        view = View(session, done, at, original, input_memo=original.input_memo)
+        view = view_of(session, kept_target(original, at.target), show_first, original)
     return view if at.layer in view.cache else initial_view(view)
 
 

@@ -98,13 +98,28 @@ class Canvas(anywidget.AnyWidget):
         traits = self._traits_now()
         if "facts" in traits and self._handling is not None:
             traits["seen"] = self._handling  # the browser draws at once, not after another message
-        # In one message: traits are sent when they notify, so that this must come first.
-        with self.hold_sync(), self._unobserved(), self.hold_trait_notifications():
-            self._set_traits(traits)
-            self.note = self._sent(note)
-            self.pictures = self._sent(m.as_json(self._explored.thumbnails()))
+        pictures = m.as_json(self._explored.thumbnails())
+        self._set_at_once(traits | self._sent({"note": note, "pictures": pictures}))
         if self._handling is None:
             self._set_traits(self._overview_now())
+
+    def show_first(self) -> None:
+        """Answer the questions that came with a request whose run has the shown layer already.
+
+        Whatever the answers need beyond that raises an error; then nothing is sent.
+        """
+        if not self._coming or self._handling is None:
+            return
+        answered = []
+        # An interrupt ends the answers and not the request: the browser asks for them.
+        with suppress(KeyboardInterrupt):
+            for question in self._coming:
+                keyed = replace(question, key=f"{self._run + 1} {question.key}")
+                answer, arrays = self._answer(keyed)
+                answered.append(self._packed(answer, keyed, arrays))
+        self._coming = ()
+        self._send_answers(answered)
+        self._set_at_once(self._traits_now() | {"seen": self._handling})
 
     @property
     def _explored(self) -> Explored:
@@ -116,6 +131,12 @@ class Canvas(anywidget.AnyWidget):
         for name, value in traits.items():
             setattr(self, name, value)
 
+    def _set_at_once(self, traits: dict[str, Any]) -> None:
+        """Set traits in one message, without following the settings."""
+        # They are sent when they notify, so that this must come first.
+        with self.hold_sync(), self._unobserved(), self.hold_trait_notifications():
+            self._set_traits(traits)
+
     def _traits_now(self) -> dict[str, Any]:
         """Return the settings and, after a change of run, sample or palette, the facts."""
         view = self._explored.displayed()
@@ -126,12 +147,11 @@ class Canvas(anywidget.AnyWidget):
         run = (view.run, edited.run, view.which, len(view.drops), view.settings.target)
         now = (*run, input_sample(view), view.settings.cmap)
         if now != self._latest:
-            is_new_run = self._latest[: len(run)] != run
-            self._latest = now
-            if is_new_run:
+            if self._latest[: len(run)] != run:
                 self._run += 1
                 self._answer_coming()
             traits["facts"] = self._facts(view)
+            self._latest = now  # not before: it may raise
         return self._sent(traits)
 
     def _overview_now(self) -> dict[str, Any]:
@@ -212,9 +232,7 @@ class Canvas(anywidget.AnyWidget):
         finally:
             self._handling = None
             if not self.closed:
-                traits = self._traits_now() | {"seen": seen}
-                with self._unobserved(), self.hold_sync():  # in one message
-                    self._set_traits(traits)
+                self._set_at_once(self._traits_now() | {"seen": seen})
 
     @contextmanager
     def _unobserved(self) -> Iterator[None]:
@@ -246,6 +264,10 @@ class Canvas(anywidget.AnyWidget):
         with suppress(KeyboardInterrupt):
             for question in self._coming:
                 answered.append(self._replied(replace(question, key=f"{self._run} {question.key}")))
+        self._send_answers(answered)
+
+    def _send_answers(self, answered: Sequence[tuple[dict[str, Any], list[bytes]]]) -> None:
+        """Send answers in one message, if there are any."""
         if answered:
             messages, arrays = zip(*answered, strict=True)
             self.send({"answers": list(messages)}, list(itertools.chain.from_iterable(arrays)))

@@ -241,7 +241,22 @@ class Explorer(ViewResults):
             return run_pair(self._run, self._beside, session, at, names)
         original = before.original or before if same and before else None
         memo = before.input_memo if before and before.session is session else None
-        return run_view(self._run, session, at, input_memo=memo, original=original)
+        return run_view(
+            self._run,
+            session,
+            at,
+            input_memo=memo,
+            original=original,
+            show_first=self._show_first if self._canvas is not None else None,
+        )
+
+    def _show_first(self, view: View) -> None:
+        """Show a layer in the browser while backward goes on to the others."""
+        before, self._view = self._view, fitted(view)
+        try:
+            self._canvas.show_first()
+        finally:
+            self._view = before
 
     def _changed_to(self, name: str, value: Any) -> None:
         before = self._now

@@ -19,8 +19,7 @@ image = hookviz.models.photographs()["chelsea"]""",
 STAGES = {
     "sent": "the message is sent",
     "received": "the kernel starts",
-    "run": "forward and backward have run",
-    "answered": "maps, picture and heatmap are sent",
+    "answered": "maps, picture and heatmap are sent, while backward goes on",
     "facts": "predictions are sent",
     "put": "the browser has drawn the map",
     "drawn": "the map is on the screen",
@@ -30,7 +29,6 @@ STAGES = {
 # The kernel notes its moments in milliseconds since 1970.
 KERNEL = """
 import json, time, torch, hookviz
-from hookviz.run.session import Session
 from hookviz.widgets.canvas import Canvas
 
 torch.set_num_threads(1)
@@ -55,8 +53,7 @@ def received(canvas, widget, message, data, inner=Canvas._received):
 
 
 Canvas._received = received
-note_after(Session, "run", "run")
-note_after(Canvas, "_answer_coming", "answered")
+note_after(Canvas, "_send_answers", "answered")
 note_after(Canvas, "_facts", "facts")
 
 

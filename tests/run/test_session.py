@@ -1,15 +1,19 @@
 """Sessions: wrappers, layer names, dtypes, replacements of the input, threads and errors."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 import torch
 from architectures import model_of
 from heavy import heavy_but
 from torch import nn
+from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.run.session import Session
+from hookviz.run import session as sessions
+from hookviz.run.session import FirstLayer, Session
 
 WRAPPERS = {
     "DataParallel": nn.DataParallel,
@@ -342,3 +346,65 @@ def test_an_input_made_in_inference_mode_gets_a_gradient():
     with torch.inference_mode():
         x = torch.rand(2, 3, 8, 8)
     assert hookviz.explore(Overwriting(), x, layers="conv").cache["conv"].gradient is not None
+
+
+def with_gradients(run):
+    return [name for name, record in run.cache.items() if record.calls[-1].outputs[0].has_gradient]
+
+
+def test_a_first_layer_is_shown_while_backward_goes_on_to_the_others():
+    session, shown = Session.of(hookviz.demo_model(), PICTURE), []
+
+    def show(run):
+        shown.append((run, with_gradients(run)))
+        raise ValueError("an error in what shows it")
+
+    run = session.run(first=FirstLayer("layer3.1.conv1", show))
+    plain = session.run()
+    names = list(plain.cache)
+    assert shown == [(run, names[names.index("layer3.1.conv1") :])]
+    assert with_gradients(run) == names == list(run.cache)
+    for name in names:
+        assert torch.equal(run.cache[name].activation, plain.cache[name].activation)
+        assert torch.equal(run.cache[name].gradient, plain.cache[name].gradient)
+    assert torch.equal(run.logits, plain.logits)
+
+
+def test_the_model_does_not_run_within_its_own_backward():
+    model = hookviz.demo_model()
+    session, tried = Session.of(model, PICTURE), []
+    before = snapshot(model)
+
+    def show(run):
+        tried.append("before")
+        with suppress(Exception):  # as a study may, which takes it for an error of the model
+            session.run()
+        tried.append("after")
+
+    run = session.run(first=FirstLayer("layer3.1.conv1", show))
+    assert tried == ["before"] and len(with_gradients(run)) == len(run.cache)
+    assert_untouched(model, before)
+    assert session.run().scored  # afterwards it may
+
+
+def test_a_first_layer_that_runs_twice_is_shown_with_both_gradients():
+    shared, shown = nn.Conv2d(2, 2, 1), []
+    model = nn.Sequential(shared, nn.Tanh(), shared, nn.Flatten())
+
+    def show(run):
+        shown.extend(call.gradient is not None for call in run.cache["0"].calls)
+
+    Session.of(model, torch.rand(1, 2, 3, 3)).run(first=FirstLayer("0", show))
+    assert shown == [True, True]
+
+
+def test_nothing_is_shown_from_the_thread_of_a_devices_backward(monkeypatch):
+    shown, run_backward = [], sessions.run_backward
+
+    def elsewhere(*given):
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(run_backward, *given).result()
+
+    monkeypatch.setattr(sessions, "run_backward", elsewhere)
+    run = Session.of(hookviz.demo_model(), PICTURE).run(first=FirstLayer("stem.0", shown.append))
+    assert shown == [] and with_gradients(run) == list(run.cache)

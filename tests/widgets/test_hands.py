@@ -1,5 +1,6 @@
 """Edits in an explorer: everything that it shows is of the edited network."""
 
+import copy
 from contextlib import ExitStack
 
 import numpy as np
@@ -219,6 +220,10 @@ def test_the_canvas_sets_scales_and_drops_edits(explorer):
     ]
 
 
+def has_all_gradients(explorer):
+    return all(record.gradient is not None for record in explorer.displayed().cache.values())
+
+
 def test_the_browser_gets_answers_before_the_facts_of_a_new_run(explorer):
     """The request carries the questions, so that the browser shows both in one frame."""
     browser = Browser(explorer)
@@ -229,15 +234,18 @@ def test_the_browser_gets_answers_before_the_facts_of_a_new_run(explorer):
         {"ask": "heatmap", **at, "method": "layercam", "key": "the heatmap"},
     ]
     run = browser.canvas.facts["run"]
-    sent = []
-    browser.canvas.observe(
-        lambda change: sent.append((change["name"], len(browser.answers))),
-        ["facts", "seen", "overview"],
-    )
+    sent, whole = [], []
+
+    def note(change):
+        sent.append((change["name"], len(browser.answers)))
+        whole.append(has_all_gradients(explorer))
+
+    browser.canvas.observe(note, ["facts", "seen", "overview"])
     covered = np.zeros((112, 112), np.uint8)
     covered[20:60, 20:60] = 1
     browser.request("paint", covered.tobytes(), shape=covered.shape, questions=questions, moved=5)
     assert sent == [("facts", 3), ("seen", 3)]
+    assert whole == [False, False]  # they are sent while backward goes on to other layers
     # The overview examines every tensor: it comes with the first answer after all is drawn.
     browser.ask("here")
     assert sent[2:] == [("overview", 4)]
@@ -257,6 +265,56 @@ def test_the_browser_gets_answers_before_the_facts_of_a_new_run(explorer):
     assert browser.canvas.overview == overview_payload(explorer.displayed())
 
 
+LAYER_QUESTION = {"ask": "layer", "layer": LAYER, "call": 0, "sample": 0, "depth": 0, "key": "it"}
+
+
+def test_the_browser_waits_for_maps_after_the_activation_until_the_run_has_ended(explorer):
+    """The model runs once more for them, which it cannot do within its backward."""
+    explorer.layer, explorer.shown_after = "layer3.1.conv1", "activation"
+    browser, whole = Browser(explorer), []
+    browser.canvas.observe(lambda _: whole.append(has_all_gradients(explorer)), "facts")
+    at = {"layer": explorer.layer}
+    question = LAYER_QUESTION | at | {"shown_after": "activation"}
+    browser.request("factor", **at, channel=32, factor=0, moved=5, questions=[question])
+    assert whole == [True]
+    assert [answer["key"] for answer in browser.answers] == [f"{browser.canvas.facts['run']} it"]
+    shown = layer_of(explorer.displayed()).maps
+    assert np.array_equal(browser.arrays[0]["maps"], shown) and (shown >= 0).all()
+
+
+class FailsBackward(torch.autograd.Function):
+    fails = False
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if FailsBackward.fails:
+            raise RuntimeError("it fails in the backward")
+        return gradient
+
+
+def test_the_browser_goes_back_if_the_rest_of_the_backward_fails(model, monkeypatch):
+    body = copy.deepcopy(model)
+    body.stem.register_forward_hook(lambda module, args, output: FailsBackward.apply(output))
+    explorer = hookviz.explore(body, hookviz.demo_images()[PICTURE], layer=LAYER, face="canvas")
+    browser, maps = Browser(explorer), explorer.frame.panels[0].values
+    predictions = browser.canvas.facts["predictions"]
+    monkeypatch.setattr(FailsBackward, "fails", True)
+    at = {"layer": LAYER, "channel": explorer.channel}
+    browser.request("factor", **at, factor=0, moved=5, questions=[LAYER_QUESTION])
+    (shown,) = browser.arrays
+    assert (shown["maps"][explorer.channel] == 0).all()  # true of the edited network
+    assert "it fails in the backward" in browser.canvas.note
+    assert explorer.edits == () == tuple(browser.canvas.facts["edits"])
+    assert browser.canvas.facts["predictions"] == predictions and browser.canvas.seen == 5
+    assert browser.canvas.facts["run"] > int(browser.answers[0]["key"].split()[0])
+    _, again = browser.ask("layer", layer=LAYER)
+    assert np.array_equal(again["maps"][explorer.channel], maps)
+
+
 def test_the_browser_gets_an_interrupted_overview_with_the_next_answer(explorer, monkeypatch):
     browser = Browser(explorer)
     browser.request("target", number=3, moved=5)
@@ -271,13 +329,20 @@ def interrupted(*_):
     raise KeyboardInterrupt
 
 
-def test_an_interrupt_of_the_answers_does_not_end_the_request_of_the_browser(explorer, monkeypatch):
+@pytest.mark.parametrize("first", [True, False])
+def test_an_interrupt_of_the_answers_does_not_end_the_request_of_the_browser(
+    explorer, monkeypatch, first
+):
+    """Whether the layer is shown first, or after the run."""
     browser = Browser(explorer)
+    if not first:
+        monkeypatch.setattr(browser.canvas, "show_first", lambda: None)
     monkeypatch.setattr("hookviz.widgets.canvas.reply", interrupted)
     question = {"ask": "picture", "key": "the input"}
     browser.request("target", number=3, moved=5, questions=[question])
     assert browser.canvas.facts["target"]["number"] == explorer.target == 3
-    assert browser.canvas.seen == 5 and [each["lost"] for each in browser.answers] == [True]
+    lost = [] if first else [True]
+    assert browser.canvas.seen == 5 and [each["lost"] for each in browser.answers] == lost
 
 
 def test_the_canvas_ablates_in_parts(model, explorer, monkeypatch):
