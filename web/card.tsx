@@ -132,7 +132,7 @@ function Best({ app, data, at }: { app: App; data: Layer; at: Values }) {
   );
 }
 
-/** Move the card to the right of the position, or to its left where the view ends. */
+/** Move the card to the right of the position, to its left where the view ends, or below it. */
 function beside(
   card: HTMLElement,
   { frame: element, state }: Panel,
@@ -148,6 +148,7 @@ function beside(
   const left = fits ? right + BESIDE : Math.max(right - BESIDE - card.offsetWidth, whole.left);
   const down = frame.top - own.top + Math.min(Math.max(k * (v - y), 0), 1) * frame.height;
   const lowest = frame.bottom - own.top - card.offsetHeight;
+  const isBeside = fits || left + card.offsetWidth < right;
   card.style.left = `${left - own.left}px`;
-  card.style.top = `${Math.max(0, Math.min(down - 20, lowest))}px`;
+  card.style.top = `${isBeside ? Math.max(0, Math.min(down - 20, lowest)) : down + BESIDE}px`;
 }

@@ -50,5 +50,18 @@ export function middle(name: string, most: number) {
   return `${name.slice(0, head)}…${name.slice(name.length - (most - 1 - head))}`;
 }
 
+/**
+ * The end of a layer's name, after the number of the block that is cut off: "…3.attn.heads".
+ * @param most Characters.
+ */
+export function ending(name: string, most: number) {
+  if (name.length <= most) return name;
+  const parts = name.split(".");
+  let first = parts.length - 1;
+  while (first && parts.slice(first - 1).join(".").length + 4 <= most) first--;
+  const number = parts.slice(0, first).join(".").match(/\d+(?=\D*$)/)?.[0];
+  return middle(`…${number ? `${number}.` : ""}${parts.slice(first).join(".")}`, most);
+}
+
 /** The first of several things in words, whose numbers may have commas: of "3×3, 9,248 parameters". */
 export const firstOf = (words: string) => words.split(", ")[0];

@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 import { Breakable, Canvas } from "./controls.tsx";
 import { contextOf, heatRange, put } from "./levels.ts";
-import { middle } from "./numbers.ts";
+import { ending } from "./numbers.ts";
 import { blended, upsampled } from "./overlay.ts";
 import type { Picture, SomeHeat } from "./source.ts";
 
@@ -48,7 +48,7 @@ export function Strip({ row, now, onChoose }: {
               deps={[heat, ground, row.alpha, row.isDark]}
             />
             <span>
-              <Breakable name={middle(name || "(model)", 26)} />
+              <Breakable name={ending(name || "(model)", 26)} />
             </span>
           </button>
         ))}

@@ -213,6 +213,17 @@ def test_the_pictures_of_a_presentation_are_in_one_column_on_a_phone(page, width
     page.get_by_role("button", name="present", exact=True).click()
 
 
+def test_the_card_leaves_the_marked_cell_visible_on_a_phone(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    frame(page, "activation").scroll_into_view_if_needed()
+    page.mouse.click(*at(page, "activation", 0.5, 0.4))
+    card, cell = (
+        page.locator(part).first.bounding_box()
+        for part in (".hv-card-here", ".hv-activation .hv-cell")
+    )
+    assert card["x"] >= 0 and card["y"] >= cell["y"] + cell["height"]
+
+
 # Names of a row's parts that cover one before them, by more than rounding.
 COVERING = """(row) => {
   const parts = [...row.querySelectorAll("input, button, .hv-layer:last-child, .hv-name")]
