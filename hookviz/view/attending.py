@@ -5,12 +5,14 @@ from __future__ import annotations
 import weakref
 
 import numpy as np
+from torch import nn
 
 from ..attribution.attention import Attention
 from ..attribution.heads import AttentionRecord, attention_in
 from ..draw.colours import to_numpy
 from ..hooking.changes import Change, Channels, Where
 from ..hooking.edit import LayerEdit
+from ..hooking.select import first_names
 from .maps import query_of, whole_record_of
 from .settings import has_attention
 from .view import View, cached
@@ -44,3 +46,18 @@ def edit_in(
     if isinstance(record, AttentionRecord) and layer == record.name:
         return record.edit(change, channels, where)
     return LayerEdit(layer, change, channels, where)
+
+
+def refuse_weights_of_attention(view: View, layer: str) -> None:
+    """Raise ``ValueError`` for the weights of a layer that attention computes for each input."""
+    record = view.cache.get(layer)
+    if not isinstance(record, AttentionRecord) or layer != record.name:
+        return
+    names = first_names(view.session.model).items()
+    linear = [name for module, name in names if isinstance(module, nn.Linear)]
+    own = next((name for name in linear if name.startswith(f"{record.attends}.")), None)
+    name = f", such as {own!r}" if own else ""
+    raise ValueError(
+        f"{layer!r} has no kernels: attention is computed for each input. Name a convolution or a "
+        f"linear layer{name}."
+    )

@@ -20,6 +20,7 @@ from ..studies.graph.kernels import LayerWeights, falling, layer_weights
 from ..studies.graph.origins import Part
 from ..studies.graph.terms import largest_tap
 from . import messages as m
+from .attending import refuse_weights_of_attention
 from .view import View
 
 
@@ -319,6 +320,7 @@ def weights_answer(
 
 def _weights(view: View, layer: str) -> tuple[LayerWeights, m.WeightBins]:
     """Return a layer's weights, and the histogram of all of them."""
+    refuse_weights_of_attention(view, layer)
     found = allow_interrupts(layer_weights, view.session, layer)
     finite = found.kernels[found.kernels.isfinite()]
     low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 1.0)

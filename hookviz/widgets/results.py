@@ -23,6 +23,7 @@ from ..hooking.select import Layers
 from ..run.progress import Progress
 from ..studies.graph.contributions import Contributions
 from ..studies.graph.kernels import LayerWeights, layer_weights
+from ..view.attending import refuse_weights_of_attention
 from ..view.heatmaps import Sides, heatmaps, shown_sides
 from ..view.maps import fitted
 from ..view.reason import contributions_of
@@ -79,6 +80,7 @@ class ViewResults(FacedWidget):
         settings, session = self._now.settings, self._now.session
         shown = layer is None or layer == settings.layer
         layer = settings.layer if layer is None else layer
+        refuse_weights_of_attention(self._now, layer)
         if channel is None and shown:
             channel = settings.channel
         if position is None:

@@ -165,3 +165,11 @@ def test_heatmaps_over_all_attention_are_not_offered_without_it_or_refused():
     assert explorer.heatmap == "gradcam"
     explorer.heatmap = "norm"
     assert "norm" in explorer.to_html()
+
+
+def test_attention_has_no_kernels_to_show(explorer_and_maps):
+    explorer, _ = explorer_and_maps
+    layer = next(name for name in explorer.frame.layers if name.endswith(".heads"))
+    expected = rf"{layer!r} has no kernels: .* such as '{layer[:-6]}\.qkv'\.$"
+    with pytest.raises(ValueError, match=expected):
+        explorer.weights(layer)
