@@ -262,7 +262,8 @@ class _FirstShown:
         self._first, self._thread = first, threading.get_ident()
 
     def begin(self, result: PassResult[Any]) -> None:
-        self.run = run_of(result)
+        if self._first is not None:
+            self.run = run_of(result)
 
     def look(self) -> None:
         """Show the layer, once, if its gradients have arrived."""
@@ -534,12 +535,13 @@ class Session:
         makes hooks that add layers to the capture, within the same budget. With them no ``first``
         layer is shown.
         """
-        shown = _FirstShown(None)  # of the latest of several runs
+        first = first if beside is None else None
+        shown = _FirstShown(first)
 
         def observe() -> Capture | _ExtendedCapture:
             nonlocal shown
             expected: int
-            done, shown = count(1), _FirstShown(first if beside is None else None)
+            done, shown = count(1), _FirstShown(first)  # a new one for each run
 
             def one_more() -> None:
                 on_progress(min(next(done) / expected, 1.0))
@@ -551,7 +553,7 @@ class Session:
             expected = 2 * len(cache.not_called)
             return cache if beside is None else _ExtendedCapture(cache, beside(cache, store))
 
-        begin = lambda result: shown.begin(result) if first and not beside else None  # noqa: E731
+        begin = lambda result: shown.begin(result)  # noqa: E731
         result = self.forward_backward(target, observe, on_backward=begin)
         return shown.run or run_of(result)
 
