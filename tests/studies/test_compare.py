@@ -292,6 +292,36 @@ def test_a_folded_batchnorm_is_not_a_difference(fold):
     assert "b has folded it" in found.verdict
 
 
+def conv_norm_head(width, names):
+    """Return a network of a convolution, a BatchNorm and a linear layer with these names."""
+    conv, norm, head = nn.Conv2d(3, width, 3), nn.BatchNorm2d(width), nn.Linear(width, 3)
+    parts = dict(zip(names, (conv, norm, head), strict=True))
+    run = nn.Sequential(conv, norm, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
+    return Renamed(parts, run).eval()
+
+
+@pytest.mark.parametrize(
+    ("names", "width", "pairs"),
+    [("kmg", 6, {"c": "k"}), ("kmg", 8, {"c": "k"}), ("cmg", 6, None), ("cmg", 8, None)],
+)
+def test_a_norm_beside_an_unfolded_one_takes_no_partner(names, width, pairs):
+    model, other = conv_norm_head(8, "cnf"), conv_norm_head(width, names)
+    found = hookviz.compare(model, other, torch.rand(2, 3, 9, 9), pairs=pairs)
+    assert found.first().layer == "c" and found.first().layer_b == names[0]
+    assert "folded" not in found.verdict
+
+
+@pytest.mark.parametrize("second", [nn.Identity(), nn.ReLU()])
+def test_given_pairs_stay_where_b_has_folded_a_norm(second):
+    conv = nn.Conv2d(3, 4, 3)
+    model = nn.Sequential(conv, nn.BatchNorm2d(4)).eval()
+    model[1].running_var.mul_(3)
+    folded = nn.utils.fusion.fuse_conv_bn_eval(conv.eval(), model[1])
+    other = nn.Sequential(folded, second).eval()
+    found = hookviz.compare(model, other, torch.randn(1, 3, 8, 8), pairs={"0": "0"})
+    assert found.first().layer == "0" == found.first().layer_b
+
+
 def test_quantization_is_not_a_difference_but_a_broken_layer_is(model, picture):
     """Rounding is within the tolerance, but a broken layer exceeds it."""
     torch.backends.quantized.engine = torch.backends.quantized.supported_engines[-1]

@@ -50,7 +50,7 @@ def paired(
     First those ``given``, then by name, then by order: what is left of both is aligned as two texts
     are in a diff, by class and shape, then by shape alone. What b has folded into one layer is
     compared at its end: for a convolution, a BatchNorm and a ReLU of which b has the first alone,
-    or ``Identity`` for the others, what the last of them returned.
+    or ``Identity`` for the others, what the last of them returned. Layers in ``given`` stay paired.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def paired(
         others = [record for name, record in b.items() if name not in partners.values()]
         partners |= _aligned(rest, others, key)
     matched = dict(partners)
-    folded, firsts = _folded([*a.values()], b, partners)
+    folded, firsts = _folded(a, b, partners, given or {})
     why = dict.fromkeys(a.keys() - partners.keys(), "b has no such layer") | folded
     unmatched = [("a", name, why[name]) for name in a if name in why]
     compared = set(partners.values())
@@ -98,28 +98,39 @@ def _aligned(
 
 
 def _folded(
-    a: list[LayerRecord], of_b: Mapping[str, LayerRecord], partners: dict[str, str]
+    a: Mapping[str, LayerRecord],
+    b: Mapping[str, LayerRecord],
+    partners: dict[str, str],
+    given: Mapping[str, str],
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Take the partners from layers that b has folded with the next one.
+    """Take the partners, except those given, from layers that b has folded with the next one.
 
     Why, by their names; and of the last of them, which is the first.
     """
-    leaves = [each for each in a if not next(each.module.children(), None)]
     found: dict[str, str] = {}
     firsts: dict[str, str] = {}
-    for layer, after in pairwise(leaves):
-        if not isinstance(after.module, _FOLDED) or _shape(layer) != _shape(after):
+    normalized = {layer.name for layer, after in _steps(b) if isinstance(after.module, _NORMS)}
+    for layer, after in _steps(a):
+        foldable = isinstance(after.module, _FOLDED) and _shape(layer) == _shape(after)
+        if not foldable or layer.name in given:
             continue
-        partner = partners.get(after.name)
-        if partner is None and isinstance(after.module, _NORMS) and layer.name in partners:
+        partner, other = partners.get(after.name), partners.get(layer.name)
+        if partner is None and other is not None and isinstance(after.module, _NORMS):
+            if other in normalized or _shape(b[other]) != _shape(after):
+                continue
             partners[after.name] = partners.pop(layer.name)
-        elif partner is not None and isinstance(of_b[partner].module, nn.Identity):
+        elif partner is not None and isinstance(b[partner].module, nn.Identity):
             partners.pop(layer.name, None)
         else:
             continue
         found[layer.name] = f"b has folded it with {after.name}"
         firsts[after.name] = firsts.pop(layer.name, layer.name)
     return found, firsts
+
+
+def _steps(layers: Mapping[str, LayerRecord]) -> Iterable[tuple[LayerRecord, LayerRecord]]:
+    """Return each layer without children, and the next one that returned."""
+    return pairwise(each for each in layers.values() if not next(each.module.children(), None))
 
 
 def _check(names: Iterable[str], known: Mapping[str, LayerRecord], whose: str) -> None:
