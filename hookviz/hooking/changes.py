@@ -45,7 +45,12 @@ def check_change(change: Any) -> None:
 
 
 def changed(
-    old: Tensor, change: Change, mask: Tensor | None, channel: int, what: str
+    old: Tensor,
+    change: Change,
+    mask: Tensor | None,
+    channel: int,
+    what: str,
+    channels: Channels = None,
 ) -> Tensor | None:
     """Return a new tensor, changed where ``mask`` is true; None if a function returned None.
 
@@ -59,16 +64,18 @@ def changed(
         The dimension of the channels.
     what : str
         A name for ``old`` in error messages.
+    channels : optional
+        In the order of a replacement that holds them alone.
     """
     if old.is_quantized:  # few operations support quantized tensors
-        new = changed(old.dequantize(), change, mask, channel, what)
+        new = changed(old.dequantize(), change, mask, channel, what, channels)
         scale, zero = (old.q_scale(), old.q_zero_point()) if new is not None else (1.0, 0)
         return None if new is None else torch.quantize_per_tensor(new, scale, zero, old.dtype)
     if isinstance(change, (int, float)):
         # "Off" means zero, also for NaN: 0 * NaN would be NaN.
         new = torch.zeros_like(old) if change == 0 else old * change
     elif isinstance(change, Tensor):
-        new = _replacement(old, change.to(old), mask, channel, what)
+        new = _replacement(old, change.to(old), channels, channel, what)
     elif isinstance(change, str):
         first = 1 if channel != 0 else 0  # the dimension before the channels is the batch
         others = [d for d in range(first, old.ndim) if d != channel % old.ndim]
@@ -89,18 +96,16 @@ def changed(
     return torch.empty_like(old, dtype=new.dtype).copy_(new)
 
 
-def _replacement(
-    old: Tensor, value: Tensor, mask: Tensor | None, channel: int, what: str
-) -> Tensor:
+def _replacement(old: Tensor, value: Tensor, channels: Channels, channel: int, what: str) -> Tensor:
     """Expand the replacement to the old shape; it may hold the chosen channels alone."""
     if _fits(value.shape, old.shape):
         return value.expand_as(old)
-    if mask is not None:
-        rows = mask.movedim(channel, 0).flatten(1).any(1).nonzero()[:, 0]
-        part = list(old.shape)
-        part[channel] = len(rows)
-        if _fits(value.shape, part):
-            return torch.zeros_like(old).index_copy(channel, rows, value.expand(part))
+    numbers = chosen_channels(old.shape[channel], channels, what)
+    part = list(old.shape)
+    part[channel] = len(numbers)
+    if _fits(value.shape, part):
+        rows = numbers.to(old.device)
+        return torch.zeros_like(old).index_copy(channel, rows, value.expand(part))
     raise ShapeError(
         f"The replacement of {what} has shape {tuple(value.shape)}, which does not fit the shape "
         f"{tuple(old.shape)}: give one that broadcasts to it, or to the chosen channels."
@@ -131,21 +136,30 @@ def _called(function: Callable[[Tensor], Tensor | None], old: Tensor, what: str)
     return new
 
 
-def select_channels(flags: Tensor, channels: Channels, what: str) -> None:
-    """Set flags ``(C, ...)`` of the chosen channels."""
+def chosen_channels(count: int, channels: Channels, what: str) -> Tensor:
+    """Return the numbers of the chosen ones of so many channels, in their order.
+
+    >>> chosen_channels(4, [3, 0], "it"), chosen_channels(4, slice(2, 9), "it")
+    (tensor([3, 0]), tensor([2, 3]))
+    """
+    numbers = torch.arange(count)
     if channels is None:
-        flags[:] = True
-        return
+        return numbers
     try:
         if not isinstance(channels, (int, slice)):
-            channels = torch.as_tensor(channels)  # numbers, or a mask
+            channels = torch.as_tensor(channels).cpu()  # numbers, or a mask
             if not channels.numel():
-                return  # an empty list has no integer dtype
-        flags[channels] = True
+                return numbers[:0]  # an empty list has no integer dtype
+        return numbers[channels].reshape(-1)
     except (IndexError, TypeError, ValueError) as error:
         raise ShapeError(
-            f"channels={channels!r} are not channels of {what}, which has {len(flags)}."
+            f"channels={channels!r} are not channels of {what}, which has {count}."
         ) from error
+
+
+def select_channels(flags: Tensor, channels: Channels, what: str) -> None:
+    """Set flags ``(C, ...)`` of the chosen channels."""
+    flags[chosen_channels(len(flags), channels, what).to(flags.device)] = True
 
 
 def select_positions(flags: Tensor, where: Where, what: str) -> None:

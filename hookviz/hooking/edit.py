@@ -156,6 +156,7 @@ class Edit(Tabular, HookManager):
         self.channels, self.where = channels, where
         self.gradient, self.call, self.output = gradient, call, output
         self.count, self._ran = 0, False
+        self._chose_nothing = self._without_graph = False
         self._grid = PatchGrid()
         self._runs: dict[nn.Module, list[Tensor]] = {}
         self._reruns: Reruns[Tensor] = Reruns()
@@ -230,12 +231,16 @@ class Edit(Tabular, HookManager):
             return None
         dimension = channel_dimension(old, like, grid)
         mask = self._mask(old, like, dimension, what)
+        if mask is not None and not mask.any():
+            self._chose_nothing = True
+            return None
         if not self.gradient:
-            new = changed(old, self.change, mask, dimension, what)
+            new = changed(old, self.change, mask, dimension, what, self.channels)
             # A repetition by checkpointing during backward is not counted again.
             self.count += new is not None and current_backward() == FORWARD
             return new
         if not old.requires_grad:
+            self._without_graph = True
             return None
         # Overwriting a view in place would remove the view's hook from the graph.
         new = old if old._base is None else old.clone()
@@ -249,7 +254,7 @@ class Edit(Tabular, HookManager):
         if gradient is None:
             return None
         self._ran = True
-        new = changed(gradient, self.change, mask, dimension, what)
+        new = changed(gradient, self.change, mask, dimension, what, self.channels)
         self.count += new is not None
         return new
 
@@ -290,6 +295,7 @@ class Edit(Tabular, HookManager):
 
     def _begin(self) -> None:
         self.count, self._ran = 0, False
+        self._chose_nothing = self._without_graph = False
         self._runs.clear()
         self.exit_stack.push(self._warn)
         super()._begin()
@@ -299,8 +305,16 @@ class Edit(Tabular, HookManager):
         if kind is not None or self.count:
             return
         why = "it did not run within the block"
-        if self._ran:
+        if self._chose_nothing:
+            chosen = [("channels", self.channels), ("where", self.where)]
+            given = " and ".join(f"{name}={it!r}" for name, it in chosen if it is not None)
+            why = f"{given} chose no value"
+        elif self._ran:
             why = "the function returned its input unchanged, or call= matched no run"
+        elif self._without_graph:
+            why = (
+                "it needs no gradient: call requires_grad_() on the input or on a weight before it"
+            )
         elif self.gradient:
             why = "no gradient arrived: run backward within the block"
         warn_unchanged(self.names, why)

@@ -31,7 +31,7 @@ def run_session(
     target: Target,
     first: FirstLayer | None = None,
     *,
-    layers: Layers,
+    layers: Layers = None,
     max_bytes: int | None = None,
 ) -> Run:
     """Run one forward and one backward, with a progress bar if they take long.

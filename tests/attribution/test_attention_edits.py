@@ -22,7 +22,7 @@ from hookviz.view.orders import score_drops
 
 def head_edit(model, x, attends, change, head):
     """Return the edit that the explorer applies to a head."""
-    run = run_session(Session(model, prepare_input(x, model)), None, None)
+    run = run_session(Session(model, prepare_input(x, model)), None)
     return run.cache[f"{attends}.heads" if attends else "heads"].edit(change, head)
 
 

@@ -109,7 +109,7 @@ def test_curves_are_exact_with_an_edited_input_and_with_heads_off(heads):
     net = nn.Sequential(nn.Linear(8, 8), layer, nn.Flatten(), nn.Linear(24, 3)).eval()
     session = Session(net, prepare_input(torch.rand(1, 3, 8), net))
     if heads:
-        off = partial(run_session(session, None, None).cache["1.self_attn.heads"].edit, 0)
+        off = partial(run_session(session, None).cache["1.self_attn.heads"].edit, 0)
     else:
         session = session.edited([LayerEdit("input", 0.5)])
         off = partial(LayerEdit, "1.linear1", 0)
@@ -117,7 +117,7 @@ def test_curves_are_exact_with_an_edited_input_and_with_heads_off(heads):
     flip.work()
     for count, share in enumerate(flip.curve):
         edited = session.edited([*session.edits, *([off([*range(count)])] if count else [])])
-        logits = run_session(edited, None, None).logits
+        logits = run_session(edited, None).logits
         assert share == pytest.approx(float(logits.softmax(1)[0, flip.answer]), abs=1e-6)
     assert len(set(flip.curve)) > 2
 

@@ -164,10 +164,11 @@ def test_an_activation_of_another_picture_can_be_patched_in():
         model(X)
     rest = [0, 1, 3, 4, 6, 7]
     assert torch.equal(got[:, rest], plain["features.3"].activation[:, rest])
-    part = hookviz.edit(model, "features.3", value[:, [2, 5]], channels=[2, 5])
-    with part, hookviz.capture(model) as again:
-        model(X)
-    assert torch.equal(again["features.3"].activation, got)
+    for order in ([2, 5], (5, 2), torch.tensor([-3, 2])):
+        part = hookviz.edit(model, "features.3", value[:, order], channels=order)
+        with part, hookviz.capture(model) as again:
+            model(X)
+        assert torch.equal(again["features.3"].activation, got)
     assert torch.equal(value, there["features.3"].activation)  # although an in-place ReLU follows
 
 
@@ -367,11 +368,22 @@ def test_off_replaces_nan_by_zero():
         assert layer(x).isnan().flatten().tolist() == [False, True]
 
 
-@pytest.mark.parametrize("channels", [[], torch.tensor([]), slice(0, 0)], ids=repr)
-def test_an_empty_selection_changes_nothing(channels):
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        *({"channels": []}, {"channels": torch.tensor([])}, {"channels": slice(4, 9)}),
+        {"where": (slice(16, 20), slice(None))},
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("gradient", [False, True])
+def test_an_edit_that_chooses_nothing_changes_nothing_and_says_so(chosen, gradient):
     model = vgg()
-    with hookviz.edit(model, "features.0", 0, channels=channels):
-        assert torch.equal(model(X), vgg()(X))
+    report = pytest.warns(RuntimeWarning, match=rf"nothing: {next(iter(chosen))}=.* chose no value")
+    with report, hookviz.edit(model, "features.0", 0, gradient=gradient, **chosen) as edit:
+        output = model(X)
+        output.sum().backward()
+    assert torch.equal(output, vgg()(X)) and edit.count == 0
 
 
 def test_other_hooks_keep_their_order():
@@ -409,6 +421,9 @@ def test_an_edit_without_effect_warns_with_the_reason():
     with report, hookviz.edit(model, "features.0", 0, gradient=True):
         y = model(X)
     y.sum().backward()
+    report = pytest.warns(RuntimeWarning, match=r"input changed nothing: .*requires_grad_\(\)")
+    with report, hookviz.edit(model, "input", 0, gradient=True):
+        model(X).sum().backward()
     for gradient in (False, True):
         report = pytest.warns(RuntimeWarning, match="returned its input unchanged")
         with report, hookviz.edit(model, "features.0", lambda x: None, gradient=gradient):
