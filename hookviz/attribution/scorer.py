@@ -108,6 +108,12 @@ class Scorer:
         # Raises if the target is unknown.
         sample_scores(logits, self.target, self.session.class_names)
         count = len(self.pictures)
+        if len(logits) != count:
+            raise ValueError(
+                f"The model returned {len(logits)} rows of scores for {count} samples, so that a "
+                "sample has no score of its own: give one sample, or a function as target, which "
+                "gets the output for one sample."
+            )
         targets = self.target if isinstance(self.target, list) else [self.target] * count
         tops = logits.argmax(1).tolist()
         return [top if each is None else each for each, top in zip(targets, tops, strict=True)]

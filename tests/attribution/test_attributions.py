@@ -315,6 +315,21 @@ def test_unsupported_inputs_and_models_are_refused():
         attribute(nn.Sequential(nn.LazyConv2d(4, 3)), X)
 
 
+def test_a_bag_of_pictures_with_one_prediction_is_refused():
+    bag = model_of(
+        lambda m, x: m.score(x.mean((2, 3))).amax(0, keepdim=True), score=nn.Linear(3, 2)
+    )
+    pictures = torch.rand(5, 3, 8, 8)
+    for target in (None, 1):
+        for study in (attribute, hookviz.attribution.occlusion):
+            with pytest.raises(
+                ValueError, match="1 rows of scores for 5 samples, .* one sample, or"
+            ):
+                study(bag, pictures, target)
+    found = attribute(bag, pictures, lambda output: output[0, 1], method="saliency")
+    assert found.shape == pictures.shape
+
+
 def test_an_error_of_the_model_keeps_its_cause():
     model = Small().double()
     model.features = lambda x: torch.rand(2).backward()
