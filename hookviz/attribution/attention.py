@@ -385,9 +385,20 @@ class Attention(Tabular, Mapping[str, Tensor]):
         query : int or tuple of int
             As in `patches`.
         sample : int
+
+        Raises
+        ------
+        KeyError
+            A layer does not attend.
+        ValueError
+            There is no layer to draw; ``sample`` is out of range; or as in `patches`.
         """
         from ..draw.figures import draw_heads
 
+        if not self:
+            raise ValueError(f"{self.verdict}, so there is nothing to draw.")
+        if layers is not None and not layers:
+            raise ValueError(f"layers={layers!r} names no layers to draw; {close_names('', self)}.")
         names = list(self) if layers is None else list(layers)
         step = math.ceil(len(names) / 12) if layers is None else 1
         rows = {name: self._pictures(name, query, sample) for name in names[::step]}

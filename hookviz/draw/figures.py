@@ -86,13 +86,13 @@ _MOST = 16  # heads in a row
 
 def draw_heads(rows: Mapping[str, np.ndarray]) -> ShownFigure:
     """Draw a row of pictures ``(heads, rows, columns)`` for each name, each from 0 to its peak."""
-    columns = min(_MOST, max((len(each) for each in rows.values()), default=1))
+    columns = min(_MOST, max(len(each) for each in rows.values()))
     size = (max(4.0, 1.1 * columns), max(1.5, 1.35 * len(rows) + 0.3))
     figure = ShownFigure(figsize=size, layout="constrained")
-    grid = figure.subplots(max(len(rows), 1), columns, squeeze=False)
+    grid = figure.subplots(len(rows), columns, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
-    for line, (name, heads) in zip(grid, rows.items(), strict=False):
+    for line, (name, heads) in zip(grid, rows.items(), strict=True):
         left = f"; {len(heads) - columns} more" if len(heads) > columns else ""
         line[0].set_title(layer_label(name, 60) + left, fontsize="x-small", loc="left")
         for head, (axes, values) in enumerate(zip(line, heads, strict=False)):

@@ -258,8 +258,13 @@ def close_names(name: str, names: Iterable[str], most: int = 6) -> str:
 
     >>> close_names("Conv3", ["conv1", "conv2", "fc"])
     "close to it: 'conv2', 'conv1'"
+    >>> close_names("Conv3", [])
+    'there are none'
     """
-    names = [name for name in dict.fromkeys(names) if name]
+    every = [*dict.fromkeys(names)]
+    if not every:
+        return "there are none"
+    names = [name for name in every if name] or every  # "" is the model itself
     by_lower = {each.lower(): each for each in reversed(names)}
     if close := get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5):
         return "close to it: " + ", ".join(repr(by_lower[each]) for each in close)

@@ -435,6 +435,16 @@ def test_layers_can_be_selected():
         hookviz.attention(model, x, "blocks.1.mlp.fc1")
     with pytest.raises(KeyError, match=r"close to it.*blocks.0.attn"):
         hookviz.attention(model, x)["blocks.0.atn"]
+    with pytest.raises(ValueError, match=r"layers=\[\] names no layers to draw; there are: 'blo"):
+        hookviz.attention(model, x).figure([])
+
+
+def test_a_model_without_attention_says_that_there_is_nothing_to_show():
+    maps = hookviz.attention(nn.Sequential(nn.Conv2d(3, 4, 3)), picture())
+    with pytest.raises(ValueError, match="no attention found, so there is nothing to draw"):
+        maps.figure()
+    with pytest.raises(KeyError, match="No module 'x' attends; there are none"):
+        maps["x"]
 
 
 def test_patches_arranges_the_weights_of_one_query():
