@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import without_half_characters
+from ..hooking.arguments import check_finite, check_number
 from ..hooking.select import close_names
 from ..tables import Tabular, cut, for_terminal, html_table, paragraph, plain, text_table
 from ..view.checks import check
@@ -62,7 +63,8 @@ class Step:
     Raises
     ------
     ValueError
-        An empty question, an unknown setting, or an answer that is not among the choices.
+        An empty question, an unknown setting, an answer that is not among the choices, or a
+        tolerance that is not a number from 0 up.
     TypeError
         An answer of another type.
 
@@ -102,6 +104,9 @@ class Step:
             raise ValueError("The target is not an answer: a page has the gradient of one only.")
         if self.kind == "number" and not math.isfinite(self.answer):
             raise ValueError(f"answer={self.answer} cannot be written: give a finite number.")
+        if self.tolerance is not None:
+            check_finite("tolerance", self.tolerance)
+            check_number("tolerance", self.tolerance)
         texts = self.accepted() if self.kind == "text" else []
         if self.choices and self.kind != "open" and not {*texts} & {*self.choices}:
             raise ValueError(
@@ -130,7 +135,7 @@ class Step:
     def margin(self) -> float:
         """The accepted error of a number, as a fraction."""
         if self.tolerance is not None:
-            return self.tolerance
+            return float(self.tolerance)
         return 0.0 if isinstance(self.answer, int) else 0.01
 
     def right(self, given: Any) -> bool | None:
@@ -190,9 +195,7 @@ def lesson_payload(
         A state or an answer that the page cannot show; the message has the step's number.
     """
     payload = []
-    for number, step in enumerate(steps, 1):
-        if not isinstance(step, Step):
-            raise TypeError(f"steps[{number - 1}]={step!r} is not a hookviz.classroom.Step.")
+    for number, step in enumerate(_checked(steps), 1):
         try:
             view = _shown(view, step.state or {}, facts)
             if step.kind == "view":
@@ -213,6 +216,19 @@ def lesson_payload(
         )
     code = hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()[:12]
     return {"title": title, "id": code, "steps": payload}
+
+
+def _checked(steps: Iterable[Step]) -> list[Step]:
+    """Return steps as a list; raise ``TypeError`` for anything else."""
+    if isinstance(steps, Step):
+        raise TypeError("steps= is a single Step: give a list, such as [step].")
+    if not isinstance(steps, Iterable):
+        raise TypeError(f"steps={steps!r} is not a list of hookviz.classroom.Step.")
+    steps = list(steps)
+    for index, step in enumerate(steps):
+        if not isinstance(step, Step):
+            raise TypeError(f"steps[{index}]={step!r} is not a hookviz.classroom.Step.")
+    return steps
 
 
 def _shown(view: View, settings: Mapping[str, Any], facts: Mapping[str, Any]) -> View:
@@ -447,9 +463,11 @@ def grade(
     Raises
     ------
     FileNotFoundError
-        No file there.
+        There is no such file or folder.
+    TypeError
+        ``files`` is not a path, or one of ``steps`` is not a `Step`.
     ValueError
-        No file holds answers of the page.
+        No file holds answers of the page, or ``files`` or ``steps`` is empty.
 
     Examples
     --------
@@ -466,9 +484,13 @@ def grade(
     Ada   ✓  1       1
     1: 2 + 2?
     """
+    if steps is not None and not (steps := _checked(steps)):
+        raise ValueError("steps= is empty: give those of the page, or leave steps= out.")
     sheets: list[Sheet] = []
     left_out: dict[str, str] = {}
-    for path in _paths(files):
+    if not (paths := _paths(files)):
+        raise ValueError(f"files={files!r} names no file: {_PATHS}.")
+    for path in paths:
         try:
             sheets.append(_read(path))
         except ValueError as error:
@@ -495,18 +517,25 @@ def grade(
     return Grades(marked[0].title, marked, left_out)
 
 
+_PATHS = "give a file, a folder or a pattern"
+
+
 def _paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list[Path]:
     if not isinstance(files, (str, os.PathLike)):
+        if not isinstance(files, Iterable):
+            raise TypeError(f"files={files!r} is not a path: {_PATHS}.")
         return [path for item in files for path in _paths(item)]
     path = Path(files).expanduser()
     found = sorted(path.glob("*.json")) if path.is_dir() else [path] if path.is_file() else []
     found = found or sorted(path.parent.glob(path.name))
     if not found:
-        raise FileNotFoundError(f"No answers at {files}: give a file, a folder or a pattern.")
+        raise FileNotFoundError(f"No answers at {files}: {_PATHS}.")
     return found
 
 
 def _read(path: Path) -> Sheet:
+    if path.is_dir():
+        raise ValueError("a folder without *.json files")
     if not path.is_file():  # opening a named pipe would wait for its writer
         raise ValueError("not a regular file")
     try:

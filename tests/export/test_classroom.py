@@ -70,6 +70,10 @@ def test_answers_are_marked_right_wrong_or_open(step, given, right):
         ({"question": "?", "answer": "c", "choices": ["a", "b"]}, ValueError, "is not one of"),
         ({"question": "?", "answer": 1, "choices": ["a", "b"]}, ValueError, "is not one of"),
         ({"question": "?", "answer": math.inf}, ValueError, "give a finite number"),
+        *(
+            ({"question": "?", "answer": 1, "tolerance": wrong}, ValueError, f"{wrong!r} cannot")
+            for wrong in (-1, math.nan, math.inf, "1 %", True)
+        ),
         ({"question": "?", "state": {"off": ("a", 1)}}, ValueError, "'off' is not a setting"),
     ],
 )
@@ -225,6 +229,40 @@ def test_unreadable_files_are_listed_and_the_others_graded(folder):
         grade(folder / "broken0.json")
     with pytest.raises(FileNotFoundError, match="No answers at nowhere"):
         grade("nowhere")
+
+
+@pytest.mark.parametrize("no_files", [[], iter(()), [[], []]])
+def test_grade_of_no_files_asks_for_some(no_files):
+    with pytest.raises(ValueError, match="files=.* names no file: give a file, a folder or a"):
+        grade(no_files)
+
+
+def test_a_folder_without_answers_is_left_out_with_the_reason(folder):
+    (folder / "empty").mkdir()
+    left_out = grade([folder, folder / "empty"]).left_out
+    assert left_out == {str(folder / "empty"): "a folder without *.json files"}
+    with pytest.raises(ValueError, match=r"empty: a folder without \*\.json files\.$"):
+        grade(folder / "empty")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((5,), TypeError, "files=5 is not a path: give a file, a folder or a pattern"),
+        (([None],), TypeError, "files=None is not a path"),
+        (("x.json", ["text"]), TypeError, "steps[0]='text' is not a hookviz.classroom.Step"),
+        (("x.json", OPEN), TypeError, "steps= is a single Step: give a list"),
+        (("x.json", []), ValueError, "steps= is empty: give those of the page"),
+    ],
+)
+def test_grade_refuses_wrong_types(folder, monkeypatch, arguments, error, message):
+    monkeypatch.chdir(folder)
+    with pytest.raises(error, match=re.escape(message)):
+        grade(*arguments)
+
+
+def test_steps_may_come_from_a_generator(folder):
+    assert [sheet.points for sheet in grade(folder, iter(STEPS))] == [4, 1]
 
 
 def test_files_with_a_byte_order_mark_or_half_a_character_are_read(folder):
