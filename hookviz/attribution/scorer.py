@@ -20,6 +20,7 @@ from ..run.target import (
     probabilities,
     sample_scores,
 )
+from ..tables import counted
 
 
 class Scorer:
@@ -110,9 +111,9 @@ class Scorer:
         count = len(self.pictures)
         if len(logits) != count:
             raise ValueError(
-                f"The model returned {len(logits)} rows of scores for {count} samples, so that a "
-                "sample has no score of its own: give one sample, or a function as target, which "
-                "gets the output for one sample."
+                f"The model returned {counted(len(logits), 'row')} of scores for "
+                f"{counted(count, 'sample')}, so that a sample has no score of its own: give one "
+                "sample, or a function as target, which gets the output for one sample."
             )
         targets = self.target if isinstance(self.target, list) else [self.target] * count
         tops = logits.argmax(1).tolist()

@@ -323,7 +323,7 @@ def test_a_bag_of_pictures_with_one_prediction_is_refused():
     for target in (None, 1):
         for study in (attribute, hookviz.attribution.occlusion):
             with pytest.raises(
-                ValueError, match="1 rows of scores for 5 samples, .* one sample, or"
+                ValueError, match="1 row of scores for 5 samples, .* one sample, or"
             ):
                 study(bag, pictures, target)
     found = attribute(bag, pictures, lambda output: output[0, 1], method="saliency")
