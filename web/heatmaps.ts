@@ -18,6 +18,10 @@ export const ARRIVES_NOT = "no gradient arrives here";
 export const methodName = ({ method_names: names }: Facts, method: string) =>
   names[method] ?? method;
 
+/** Why a page without a network has no such heatmap of another target. */
+export const onlyFor = (facts: Facts, method: string, target: string) =>
+  `This page has ${methodName(facts, method)} for ${target} only.`;
+
 /** The range of each heatmap that was drawn, and what has to be said of it. */
 const looks = new WeakMap<SomeHeat, { note: string; range: ReturnType<typeof heatRange> }>();
 
@@ -37,8 +41,11 @@ export class Heatmaps {
 
   /** The values: those of the chosen channel are made here. */
   values(data: Layer, at: Values): Heat | null {
-    const { facts } = this.source;
+    const { facts, gradientsOf = facts.target.name } = this.source;
     if (at.heatmap !== facts.product) return this.source.heat({ ...at, layer: data.header.layer });
+    if (gradientsOf !== facts.target.name) {
+      return { values: null, shape: [], none: onlyFor(facts, at.heatmap, gradientsOf) };
+    }
     if (!data.graded || !data.width) return { values: null, shape: [], none: noGradient(facts) };
     if (data.header.shown_after) {
       return { values: null, shape: [], none: "only for the raw output: choose it above the map" };
@@ -142,13 +149,16 @@ export class Heatmaps {
     // Those of the run before stand, faint, until the first of a new run is there.
     if (this.row) this.row.isStale = !found.length && every.some(({ heat }) => !heat);
     if (this.row?.isStale) return;
+    const isRefused = every.every(({ heat }) => heat && !heat.values);
     const other = method === at.heatmap
       ? ""
       : ` (${methodName(facts, at.heatmap)} is of one layer)`;
     this.row = {
-      label: `${methodName(facts, method)} of ${facts.target.name}${other}: ${found.length} ${
-        found.length === 1 ? "layer" : "layers, each on its own scale"
-      }`,
+      label: isRefused
+        ? (every[0]?.heat?.none ?? noGradient(facts))
+        : `${methodName(facts, method)} of ${facts.target.name}${other}: ${found.length} ${
+          found.length === 1 ? "layer" : "layers, each on its own scale"
+        }`,
       layers: found,
       picture: source.picture(data.header.place),
       palette: (diverging) => colours.palette(colours.ofHeatmap(diverging)),

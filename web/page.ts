@@ -2,6 +2,7 @@
 
 import { block, tellSize } from "./blocks.ts";
 import { readJson } from "./dom.ts";
+import { onlyFor } from "./heatmaps.ts";
 import { Layer } from "./layer.ts";
 import { openView } from "./opening.ts";
 import { pictureOf } from "./pictures.ts";
@@ -20,6 +21,11 @@ import type {
   Refused,
 } from "./source.ts";
 import type { HeldAnswers } from "./walk.ts";
+
+interface HeatsHeader {
+  /** The heatmaps that do not depend on the target. */
+  any_target: string[];
+}
 
 /** What is in the page. */
 class PageSource {
@@ -64,12 +70,15 @@ class PageSource {
   }
 
   heat({ layer, heatmap }: HeatAt) {
-    const heats = this.get("heatmaps", (found) => found);
+    const heats = this.get("heatmaps", (found: Block<HeatsHeader>) => found);
     if (!heats) return null;
-    const { target } = this.facts;
-    const method = target === this.first.target ? heatmap : `gradcam ${target.number}`;
-    const name = `${method} ${this.place(layer)}`;
-    const found = heats.arrays[name];
+    const { facts: { target }, first } = this;
+    const isStored = target === first.target || heats.header.any_target.includes(heatmap);
+    if (!isStored && heatmap !== "gradcam") {
+      return { values: null, shape: [], none: onlyFor(first, heatmap, first.target.name) };
+    }
+    const method = isStored ? heatmap : `gradcam ${target.number}`;
+    const found = heats.arrays[`${method} ${this.place(layer)}`];
     const none = this.facts.layers[this.place(layer)]?.gradient === null; // then it is said why
     return found ?? (none ? { values: null, shape: [] } : NO_HEAT);
   }

@@ -152,6 +152,15 @@ def needs_gradient(method: str) -> bool:
     return len(parameters) > 1 and parameters[1].default is inspect.Parameter.empty
 
 
+def needs_target(method: str) -> bool:
+    """Return whether a heatmap depends on the target.
+
+    >>> needs_target("gradcam"), needs_target("eigencam"), needs_target("rollout")
+    (True, False, False)
+    """
+    return method != "rollout" and (method not in HEATMAPS or needs_gradient(method))
+
+
 @functools.lru_cache(maxsize=256)
 def _parameters(function: Method) -> list[inspect.Parameter]:
     return list(inspect.signature(function).parameters.values())

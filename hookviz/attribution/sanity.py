@@ -28,6 +28,7 @@ from .cam import (
     heatmap,
     method_name,
     needs_gradient,
+    needs_target,
 )
 from .gradients import ATTRIBUTIONS, NO_GRADIENT, attribute, picture_map
 
@@ -117,8 +118,7 @@ def sanity_check(
     session = Session.of(
         model, inputs, weights=weights, transform=transform, class_names=class_names
     )
-    without_score = method == "rollout" or (method in HEATMAPS and not needs_gradient(method))
-    if target is None and not without_score:
+    if target is None and needs_target(method):
         target = top_classes(session)
     compute = _heatmap_of(method, layer, target, session)
     order = _from_last_to_first(session)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..attribution.cam import ATTENTION_HEATMAPS, HEATMAPS
+from ..attribution.cam import ATTENTION_HEATMAPS, HEATMAPS, needs_target
 from ..draw import html
 from ..draw.colours import averaged, colour_ranges
 from ..draw.document import check_size, document
@@ -141,7 +141,8 @@ def write_page(
     whole_heats = Stream.of(_packed_heatmaps(heats, 1))
     large = len(whole_heats.data) > HEATS * max_bytes
     drawn = Stream.of(_packed_heatmaps(heats, 2)) if large else whole_heats
-    blocks["heatmaps"] = ({}, [drawn])
+    free = [name for name in heatmaps if name == NORM or not needs_target(name)]
+    blocks["heatmaps"] = ({"any_target": free}, [drawn])
     blocks["answer"] = ({}, [_answer(view, max_bytes / 10)])
     reasons, arrays = page_reasons(view, names)
     blocks["why"] = (reasons, [Stream.of(arrays)])

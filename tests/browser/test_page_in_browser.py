@@ -157,6 +157,27 @@ def test_the_reason_for_the_opened_channel_goes_with_its_target(shown):
         expect(reason).to_have_count(count)
 
 
+def test_a_heatmap_that_the_page_has_for_its_target_only_is_not_replaced(shown):
+    explorer = explore_demo(layers="layer3.*")
+    first, second = (each.name for each in explorer.frame.predictions[:2])
+    page = shown(explorer.to_html(max_bytes=1e6))
+    explorer.close()
+    page.locator(".hv-prediction").nth(1).click()
+    words, menu = page.locator(".hv-input .hv-words"), page.get_by_label("heatmap", exact=True)
+    strip = open_drawer(page, "Heatmaps of all layers").locator(".hv-cap")
+    for method, name in {"layercam": "LayerCAM", "gradcam++": "Grad-CAM++"}.items():
+        menu.select_option(method)
+        expect(words).to_have_text(f"This page has {name} for {first} only.")
+        expect(strip).to_have_text(f"This page has {name} for {first} only.")
+    menu.select_option("activation × gradient")
+    expect(words).to_have_text(f"This page has activation × gradient for {first} only.")
+    expect(strip).to_contain_text(f"Grad-CAM of {second} (")
+    for method, name in {"eigencam": "Eigen-CAM", "gradcam": "Grad-CAM"}.items():
+        menu.select_option(method)
+        expect(strip).to_contain_text(f"{name} of {second}: ")
+        expect(words).to_be_empty()
+
+
 def test_without_scripts_the_still_picture_is_shown(chrome, explorer, explorer_page):
     context = chrome.new_context(java_script_enabled=False)
     page = context.new_page()
