@@ -16,13 +16,14 @@ const COMPUTED = new Set(["call", "depth", "shown_run"]);
  * the names and values of `Explorer.settings` in Python.
  * @param hash `#layer=conv2&channel=17&target=3&position=5,8`
  * @param settings Where the page opens.
- * @returns A target by the number of a class, or as it is written.
+ * @returns Also whether the address names any of a view, and the target: by the number of a class,
+ *   or as it is written.
  */
 export function viewIn(
   hash: string,
   facts: Known,
   settings: Settings,
-): { settings: Settings; target: number | string | null } {
+): { settings: Settings; target: number | string | null; isLinked: boolean } {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
   const found: Partial<Settings> & Record<string, unknown> = {};
   for (const [name, text] of given) {
@@ -44,7 +45,8 @@ export function viewIn(
   }
   const text = given.get("target") ?? "";
   const target = /^\d+$/.test(text) ? Number(text) : isNone(text) ? null : text;
-  return { settings: { ...settings, ...found }, target };
+  const isLinked = target !== null || Object.keys(found).length > 0;
+  return { settings: { ...settings, ...found }, target, isLinked };
 }
 
 /** Height and width of a layer's maps. */

@@ -25,6 +25,13 @@ export interface Answer {
   right: boolean | null;
   tries: number;
 }
+/** What the browser stores. */
+interface Progress {
+  name: string;
+  place: number;
+  answers: Array<Answer | undefined>;
+  drafts: Array<string | undefined>;
+}
 
 const folded = (text: unknown) => String(text).trim().split(/\s+/).join(" ").toLowerCase();
 
@@ -91,8 +98,33 @@ export function tried(step: Step, before: Answer | undefined, given: unknown): A
   return { given, right: judged(step, given), tries: (before?.tries ?? 0) + 1 };
 }
 
-/** What a student hands in; `hookviz.grade` reads it. */
-export function sheet(course: Course, name: string, answers: Array<Answer | undefined>) {
+/**
+ * The answers, and what stands in the fields but was never checked.
+ * @param drafts The text of each question's field.
+ */
+function withDrafts(
+  steps: Step[],
+  answers: Array<Answer | undefined>,
+  drafts: Array<string | undefined>,
+) {
+  return steps.map((step, number) => {
+    const [before, draft] = [answers[number], drafts[number]];
+    if (!draft?.trim() || before?.right || before?.given === draft) return before;
+    return { given: draft, right: judged(step, draft), tries: before?.tries ?? 0 };
+  });
+}
+
+/**
+ * What a student hands in; `hookviz.grade` reads it.
+ * @param drafts The text of each question's field, checked or not.
+ */
+export function sheet(
+  course: Course,
+  name: string,
+  answers: Array<Answer | undefined>,
+  drafts: Array<string | undefined>,
+) {
+  const given = withDrafts(course.steps, answers, drafts);
   return {
     kind: "hookviz answers",
     lesson: course.id,
@@ -101,9 +133,9 @@ export function sheet(course: Course, name: string, answers: Array<Answer | unde
     saved: new Date().toISOString(),
     answers: course.steps.map(({ question }, number) => ({
       question,
-      given: answers[number]?.given ?? null,
-      right: answers[number]?.right ?? null,
-      tries: answers[number]?.tries ?? 0,
+      given: given[number]?.given ?? null,
+      right: given[number]?.right ?? null,
+      tries: given[number]?.tries ?? 0,
     })),
   };
 }
@@ -112,8 +144,8 @@ export function sheet(course: Course, name: string, answers: Array<Answer | unde
 export function restored(
   text: string | null,
   course: Course,
-): { name: string; place: number; answers: Array<Answer | undefined> } {
-  const fresh = { name: "", place: 0, answers: [] };
+): Progress {
+  const fresh = { name: "", place: 0, answers: [], drafts: [] };
   try {
     const kept = JSON.parse(text ?? "");
     const inside = Number.isInteger(kept.place) && kept.place >= 0 &&

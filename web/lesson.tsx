@@ -13,7 +13,7 @@ export class Lesson {
   name: string;
   place: number;
   answers: (Answer | undefined)[];
-  written = "";
+  drafts: (string | undefined)[]; // the text of each question's field, checked or not
   checked: unknown = undefined; // the answer that the verdict is about
   message = ""; // in place of a verdict
   isDeleting = false; // whether the next click deletes all answers
@@ -23,17 +23,17 @@ export class Lesson {
   /**
    * @param app The view.
    * @param root Of the view; the questions stand at its top.
+   * @param isLinked Whether the address names the view, which stays instead of the question's.
    */
-  constructor(public course: Course, public app: App, root: HTMLElement) {
+  constructor(public course: Course, public app: App, root: HTMLElement, isLinked: boolean) {
     this.key = `hookviz ${course.id}`;
-    ({ name: this.name, place: this.place, answers: this.answers } = restored(
-      this.stored(),
-      course,
-    ));
+    const { name, place, answers, drafts } = restored(this.stored(), course);
+    [this.name, this.place, this.answers, this.drafts] = [name, place, answers, drafts];
     root.prepend(this.root);
     app.state.onChange(() => this.draw());
     app.source.listeners.add(() => this.draw()); // what is switched off, the predictions
-    this.go(this.place);
+    if (isLinked) this.ask(place);
+    else this.go(place);
   }
 
   get step() {
@@ -43,6 +43,11 @@ export class Lesson {
   /** The part of the view that the question is about. */
   get pointed() {
     return pointedAt(this.step, this.app.settings, this.app.source.facts);
+  }
+
+  /** The text of the question's field. */
+  get written() {
+    return this.drafts[this.place] ?? String(this.answers[this.place]?.given ?? "");
   }
 
   /** The present answer: the written one, or what the view shows. */
@@ -65,9 +70,9 @@ export class Lesson {
 
   /** Store the progress, and draw. */
   set(changes: Partial<Lesson>) {
-    const { name, place, answers } = Object.assign(this, changes);
+    const { name, place, answers, drafts } = Object.assign(this, changes);
     try {
-      localStorage.setItem(this.key, JSON.stringify({ name, place, answers }));
+      localStorage.setItem(this.key, JSON.stringify({ name, place, answers, drafts }));
     } catch {
       // as above
     }
@@ -80,7 +85,7 @@ export class Lesson {
       this.nameField.focus();
       return this.set({ message: "Write your name first." });
     }
-    const text = JSON.stringify(sheet(this.course, name, this.answers), null, 1);
+    const text = JSON.stringify(sheet(this.course, name, this.answers, this.drafts), null, 1);
     const file = `${name.replace(/[^\p{L}\p{N}]+/gu, "-")}.json`;
     download(new Blob([text], { type: "application/json" }), file);
     return this.set({ message: `Saved as ${file}: hand in this file.` });
@@ -89,20 +94,28 @@ export class Lesson {
   /** The second click in a row deletes everything: browsers block dialogs in frames. */
   startAgain() {
     if (!this.isDeleting) return this.set({ isDeleting: true });
-    this.set({ isDeleting: false, name: "", answers: [] });
+    this.set({ isDeleting: false, name: "", answers: [], drafts: [] });
     return this.go(0);
   }
 
+  /** Show a question, and the view at which it begins. */
   go(place: number) {
-    this.place = place;
-    const { step } = this;
-    this.app.source.restart?.(); // the page's target and picture, no edits
-    this.app.goTo(step.state);
-    this.app.state.fit();
-    this.app.history.clear();
-    const before = this.answers[this.place]?.given;
-    const written = step.kind === "view" ? "" : String(before ?? "");
-    this.set({ written, checked: before, message: "" });
+    const { app, course } = this;
+    app.source.restart?.(); // the page's target and picture, no edits
+    app.goTo(course.steps[place].state);
+    app.state.fit();
+    app.history.clear();
+    this.ask(place);
+  }
+
+  /** Show a question above the present view. */
+  ask(place: number) {
+    this.set({ place, checked: this.answers[place]?.given, message: "" });
+  }
+
+  write(text: string) {
+    this.drafts[this.place] = text;
+    this.set({ message: "" });
   }
 
   answer() {
@@ -228,7 +241,7 @@ function Mark({ lesson, number }: { lesson: Lesson; number: number }) {
 function Field({ lesson }: { lesson: Lesson }) {
   const { step: { kind, choices }, written } = lesson;
   const label = "your answer";
-  const write = (written: string) => lesson.set({ written, message: "" });
+  const write = (text: string) => lesson.write(text);
   if (kind === "view") {
     const now = `${label}: ${inWords(lesson.pointed)} (it changes with the view)`;
     return <span class="hv-dim">{now}</span>;

@@ -28,7 +28,7 @@ export function openView(
     keepAddress(app, settings);
     if (linked.target !== null) goToTarget(app, linked.target);
     begun(app);
-    if (facts.lesson) new Lesson(facts.lesson, app, root);
+    if (facts.lesson) new Lesson(facts.lesson, app, root, linked.isLinked);
   };
   source.listeners.add(ready);
   ready();

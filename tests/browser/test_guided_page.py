@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import torch
@@ -111,6 +112,56 @@ def test_answers_are_checked_and_collected_in_a_table(written, shown, tmp_path):
     expect(lesson.get_by_role("textbox", name="your name")).to_have_value("")
     page.reload()
     lesson.get_by_text("0 of 3 right").wait_for()
+
+
+def test_text_that_was_never_checked_is_kept_and_handed_in(written, shown, tmp_path):
+    page = shown(written)
+    lesson = page.get_by_role("region", name="questions")
+    field, menu = (lesson.get_by_role(role, name="your answer") for role in ("textbox", "combobox"))
+    turn = {name: lesson.get_by_role("button", name=name) for name in ("back", "next")}
+    lesson.get_by_role("textbox", name="your name").fill("Ada")
+    turn["next"].click()
+    field.fill("96")
+    turn["next"].click()
+    menu.select_option("fish")
+    turn["next"].click()
+    field.fill("because it is")
+    page.reload()
+    expect(field).to_have_value("because it is")
+    turn["back"].click()
+    expect(menu).to_have_value("fish")
+    turn["back"].click()
+    expect(field).to_have_value("96")
+    with page.expect_download() as download:
+        lesson.get_by_role("button", name="save answers").click()
+    # Nothing was checked, so no verdict is shown.
+    expect(lesson.get_by_text("0 of 3 right")).to_be_visible()
+    expect(lesson.get_by_role("button", name="question 2, not answered")).to_be_visible()
+    download.value.save_as(tmp_path / "ada.json")
+    assert [answer.mark for answer in hookviz.grade(tmp_path, STEPS)[0].answers] == [
+        "",
+        "✓",
+        "✗",
+        "–",
+    ]
+    lesson.get_by_role("button", name="start again").click()
+    lesson.get_by_role("button", name="delete all answers?").click()
+    turn["next"].click()
+    expect(field).to_have_value("")
+
+
+def test_a_view_in_the_address_wins_over_the_question(written, shown):
+    page = shown(written)
+    lesson, number = page.get_by_role("region", name="questions"), page.locator(".hv-number-now")
+    lesson.get_by_role("button", name="next").click()
+    page.get_by_role("slider", name="channel", exact=True).press("End")
+    expect(number.first).to_have_text("95")
+    expect(page).to_have_url(re.compile("channel=95"))
+    page.reload()
+    expect(number.first).to_have_text("95")
+    lesson.get_by_role("heading", name="2. How many channels are there?").wait_for()
+    lesson.get_by_role("button", name="back").click()
+    expect(number.first).to_have_text("0")
 
 
 def test_undo_stays_within_a_question(written, shown):

@@ -48,15 +48,23 @@ test("a number may have a decimal comma; a word is none", () => {
 });
 
 test("a sheet has every question, answered or not", () => {
-  const made = sheet(course, "Ada", [tried(text, undefined, "cat")]);
+  const made = sheet(course, "Ada", [tried(text, undefined, "cat")], []);
   assert.ok(Math.abs(Date.parse(made.saved) - Date.now()) < 60000);
   assert.deepEqual(made.answers.map((each) => [each.given, each.right, each.tries]), [["cat", true, 1], [null, null, 0]]);
 });
 
+test("text that was never checked is handed in, but does not replace a right answer", () => {
+  const given = (/** @type {any[]} */ answers, /** @type {any[]} */ drafts) =>
+    sheet(course, "Ada", answers, drafts).answers.map((each) => [each.given, each.right, each.tries]);
+  assert.deepEqual(given([], [" Cat", "since"]), [[" Cat", true, 0], ["since", null, 0]]);
+  assert.deepEqual(given([tried(text, undefined, "dog")], ["fish", " \n"]), [["fish", false, 1], [null, null, 0]]);
+  assert.deepEqual(given([tried(text, undefined, "cat")], ["dog", null]), [["cat", true, 1], [null, null, 0]]);
+});
+
 test("what was kept of another page, or broken, is a fresh start", () => {
-  const fresh = { name: "", place: 0, answers: [] };
+  const fresh = { name: "", place: 0, answers: [], drafts: [] };
   for (const kept of [null, "", "{", "3", "null", '{"place": 7, "answers": []}', '{"place": 0}'])
     assert.deepEqual(restored(kept, course), fresh);
-  const kept = { name: "Ada", place: 1, answers: [tried(text, undefined, "cat")] };
+  const kept = { name: "Ada", place: 1, answers: [tried(text, undefined, "cat")], drafts: ["cat", "since"] };
   assert.deepEqual(restored(JSON.stringify(kept), course), kept);
 });
