@@ -490,6 +490,48 @@ def test_a_state_that_begins_at_zero_is_healthy():
     assert hookviz.diagnose(model, torch.randn(16, 1, 8, 8), entropy).healthy
 
 
+def attention_in_windows(m, x):
+    """Mask attention as a Swin network does: with −100."""
+    mask = -100.0 * (torch.arange(16)[:, None] // 4 != torch.arange(16) // 4)
+    query = m.body(x)
+    return m.head((query @ query.T + mask).float().softmax(1).to(query.dtype) @ query)
+
+
+def doubled_half(m, x):
+    y = m.body(x)
+    y[:, :3] *= 2
+    return m.head(y)
+
+
+def spectral(m, x):
+    return m.head(m.scaled(m.body(x)))
+
+
+HALF = {
+    "a gate that is broadcast": lambda m, x: m.head(m.body(x) * m.head(x)[:, :1]),
+    "a part that is scaled in place": doubled_half,
+    "spectral norm": spectral,
+    "an attention mask of −100": attention_in_windows,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", HALF)
+def test_correct_code_in_half_precision_is_healthy(name, dtype):
+    torch.manual_seed(0)
+    scaled = torch.nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8))
+    model = model_of(HALF[name], body=nn.Linear(8, 8), head=nn.Linear(8, 4), scaled=scaled)
+    if name != "spectral norm":
+        del model.scaled
+    for half in (model, copy.deepcopy(model).to(dtype)):
+        autocast = torch.autocast("cpu", dtype, enabled=half is model)
+        x = rows() if half is model else rows().to(dtype)
+        for form in ("call", "guard"):
+            with autocast:
+                found = findings_in(form, half, x, lambda out: entropy(out.float()))
+            assert found.healthy and "not examined" not in [e.kind for e in found], (form, found)
+
+
 @pytest.mark.parametrize("name", NOTES)
 def test_what_may_be_deliberate_is_a_note(name):
     build, kind, layer = NOTES[name]

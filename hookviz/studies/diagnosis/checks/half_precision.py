@@ -31,11 +31,16 @@ class HalfPrecision(Check):
     def after(
         self, operation: Operation, record: OperationRecord, given: list[Tensor], run: RunRecord
     ) -> None:
+        # A backward's record has the name of its forward; a gradient of `mul` may be a sum.
+        if operation.name not in self.operations or self.underflow is not None:
+            return
         output = operation.outputs[0]
-        if output.dtype in HALF and self.underflow is None and record.finite:
+        if output.dtype in HALF and record.finite:
             nonzero = torch.ones_like(output, dtype=torch.bool)
             for each in given:
                 nonzero &= each != 0
+            if operation.name == "to_copy":
+                nonzero &= ~_negligible(given[0])
             lost = int((nonzero & (output == 0)).sum()) / max(int(nonzero.sum()), 1)
             if lost > LOST:
                 self.underflow = record, lost
@@ -52,7 +57,7 @@ class HalfPrecision(Check):
                 "warning",
                 f"{worst.called} reaches {number(made.magnitude)} of the {largest:g} "
                 f"that {_name(made.dtype)} holds.",
-                "Scale down the input of this layer, compute it in float32, or use bfloat16.",
+                f"Scale down the input of this layer, or {_wider(made.dtype)}.",
                 **worst.place,
                 evidence={"share of the largest": fraction},
             )
@@ -64,7 +69,8 @@ class HalfPrecision(Check):
                 "warning",
                 f"{100 * lost:.3g} % of the {what} other than 0 become 0 in "
                 f"{_name(record.made[0].dtype)}.",
-                "Scale them up before the cast, as GradScaler does gradients, or use bfloat16.",
+                "Scale them up before the cast, as GradScaler does gradients, or "
+                f"{_wider(record.made[0].dtype)}.",
                 **record.place,
                 evidence={"lost": lost},
             )
@@ -77,6 +83,20 @@ def _fraction_of_largest(record: OperationRecord) -> float:
         return 0.0
     fractions = [each.magnitude / torch.finfo(each.dtype).max for each in halves if not each.nan]
     return max(fractions, default=0.0)
+
+
+def _negligible(numbers: Tensor) -> Tensor:
+    """Return the mask of numbers that float32 would lose in a sum with the largest of them.
+
+    Attention makes such numbers of what its mask, often −100, is added to: they are meant to be 0.
+    """
+    size = numbers.abs()
+    return size < torch.finfo(torch.float32).eps * size.max() if size.numel() else size.bool()
+
+
+def _wider(dtype: torch.dtype) -> str:
+    """Advise on a type in which large and small numbers have room."""
+    return "compute it in float32" + (", or use bfloat16" if dtype is torch.float16 else "")
 
 
 def _name(dtype: torch.dtype) -> str:
