@@ -11,6 +11,8 @@ from torch.utils.checkpoint import checkpoint
 from untouched import snapshot
 
 import hookviz
+from hookviz.studies.diagnosis import operation_log
+from hookviz.studies.diagnosis.checks.no_gradient import NoGradient
 
 
 class Block(nn.Module):
@@ -103,6 +105,38 @@ def test_an_input_of_the_wrong_shape_is_located(x):
     with pytest.raises(RuntimeError, match="mat1 and mat2"), hookviz.diagnose(model) as findings:
         model(x)
     assert findings[0].layer == "head"
+
+
+def test_a_softmax_that_underflows_in_float16_is_reported(x):
+    def small(x):
+        return (x.float().flatten(1).softmax(1) * 1e-6).to(torch.float16).view_as(x)
+
+    found = [e for e in hookviz.diagnose(Net(small).half(), x.half()) if e.kind == "half precision"]
+    assert [e.operation for e in found] == ["to_copy"] and "or use bfloat16" in found[0].advice
+
+
+@pytest.mark.parametrize("method", ["enter", "leave", "after", "finish", "findings"])
+def test_an_error_of_a_check_is_not_reported_as_the_models(x, monkeypatch, method):
+    def fail(*given):
+        raise RuntimeError("size mismatch")
+
+    monkeypatch.setattr(NoGradient, method, fail)
+    model = Net()
+    with hookviz.diagnose(model) as guarded:
+        model(x)["logits"].sum().backward()
+    found = hookviz.diagnose(model, x)
+    assert found.healthy and guarded.healthy
+    assert "hookviz's own check of parameters that no gradient reaches failed" in found.text()
+    assert "parameters that no gradient reaches" not in found.looked_at
+
+
+def test_an_error_of_the_recording_is_not_reported_as_the_models(x, monkeypatch):
+    def fail(*given):
+        raise RuntimeError("size mismatch")
+
+    monkeypatch.setattr(operation_log, "range_of", fail)
+    with pytest.raises(RuntimeError, match=r"hookviz failed \(RuntimeError: size mismatch\)"):
+        hookviz.diagnose(Net(), x)
 
 
 def test_overflow_and_underflow_in_float16_are_reported(x):

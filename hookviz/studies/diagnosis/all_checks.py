@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ...run.errors import first_line
 from .check import Check, RunRecord
 from .checks.batchnorm import BatchNormVariance
 from .checks.half_precision import HalfPrecision
@@ -64,12 +65,30 @@ def new_checks(*, live: bool = False) -> list[Check]:
 
 def findings_of(run: RunRecord) -> list[Finding]:
     """Return all findings of a run's checks, with their consequences."""
-    return [finding for check in run.checks for finding in check.findings(run)]
+    found: list[Finding] = []
+    for check in run.checks:
+        try:
+            found += check.findings(run)
+        except Exception as error:
+            run.broken.setdefault(type(check), error)
+    return found + [_broken(check, error) for check, error in run.broken.items()]
+
+
+def _broken(check: type[Check], error: Exception) -> Finding:
+    """Note a check that failed itself."""
+    return Finding(
+        "not examined",
+        "note",
+        f"hookviz's own check of {check.looks_at or check.__name__} failed "
+        f"({type(error).__name__}: {first_line(error)}).",
+        "The model is not to blame: please report this to hookviz.",
+    )
 
 
 def looked_at(run: RunRecord) -> list[str]:
     """Say what the checks of a run examined."""
-    return [words for check in run.checks if (words := check.looked_at(run))]
+    whole = (check for check in run.checks if type(check) not in run.broken)
+    return [words for check in whole if (words := check.looked_at(run))]
 
 
 def causes(findings: Iterable[Finding]) -> list[Finding]:

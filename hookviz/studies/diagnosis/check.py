@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
@@ -140,6 +140,8 @@ class RunRecord:
         True for a step that was only watched: the model's operations are not recorded.
     hidden_in : str
         The transform of torch.func within which layers ran unseen, if the step was only watched.
+    broken : dict of type to Exception
+        The checks that failed themselves, and how.
     """
 
     model: nn.Module
@@ -167,6 +169,14 @@ class RunRecord:
     scaler: Any = None
     watched: bool = False
     hidden_in: str = ""
+    broken: dict[type[Check], Exception] = field(default_factory=dict)
+
+    def show(self, step: Callable[..., object], *given: Any) -> None:
+        """Call a method of a check; if it fails, that must not look like an error of the model."""
+        try:
+            step(*given, self)
+        except Exception as error:
+            self.broken.setdefault(type(step.__self__), error)  # type: ignore[attr-defined]
 
     @property
     def root(self) -> nn.Module:

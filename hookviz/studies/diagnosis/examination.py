@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from ...hooking.interrupts import allow_interrupts, defer_interrupts
 from ...hooking.select import first_names
 from ...hooking.transforms import TransformError
+from ...run.errors import first_line
 from ...run.recorder import ModuleCall, OperationRecorder
 from ...run.session import Session
 from ...run.target import Target
@@ -113,7 +115,7 @@ class Examination(OperationLog):
         self._calls[call] = layer
         self.run.calls.append(layer)
         for check in self.run.checks:
-            check.enter(layer, given, self.run)
+            self.run.show(check.enter, layer, given)
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         layer = self._calls[call]
@@ -125,7 +127,7 @@ class Examination(OperationLog):
             layer.made = tuple(filter(None, made))
             layer.tracked = any(tensor.requires_grad for tensor in returned)
             for check in self.run.checks:
-                check.leave(layer, returned, self.run)
+                self.run.show(check.leave, layer, returned)
         floating = [t for t in returned if t.is_floating_point() and t.numel()]
         if not floating:
             return
@@ -196,6 +198,13 @@ def _random_states() -> str:
     return f"{hash(random.getstate())} {hash(np.asarray(keys).tobytes())} {position}"
 
 
+def _arose_in_recording(error: Exception) -> bool:
+    """Return True if not the model failed, but what records it."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    # In the last frame, the log itself raises what a device would raise too late.
+    return any(isinstance(each.f_locals.get("self"), OperationLog) for each in frames[:-1])
+
+
 def examine(
     session: Session,
     target: Target = None,
@@ -249,9 +258,15 @@ def examine(
             if refused:  # the argument is wrong, not the model
                 raise refused[0] from None
             own = error.__cause__
+            own = own if isinstance(own, Exception) else error
+            if _arose_in_recording(own):
+                raise RuntimeError(
+                    f"hookviz failed ({type(own).__name__}: {first_line(own)}) while it examined "
+                    "the model, which is not to blame: please report this to hookviz."
+                ) from own
             failed = (each for each in examinations if each.recorder.error is error)
             run = next(failed, examinations[-1]).run
-            run.error = own if isinstance(own, Exception) else error
+            run.error = own
         else:
             run = examinations[-1].run
             run.returned = type(result.output)
@@ -261,7 +276,7 @@ def examine(
                 # It may be NaN with a gradient of 0. The sum of masked outputs is rightly −Inf.
                 examinations[-1].reaches(last, end=target is not None)
         for check in run.checks:
-            check.finish(scores[-1], run)
+            run.show(check.finish, scores[-1])
         return run
 
     run = once(thorough=False)

@@ -105,7 +105,7 @@ class OperationLog(Listener):
         if not record.again:
             for name in (EVERY, record.name, "F." + operation.functional):
                 for check in self._observing.get((record.phase, name), ()):
-                    check.after(operation, record, given, self.run)
+                    self.run.show(check.after, operation, record, given)
         if new:
             self.run.operations.append(record)
             for tensor in returned:

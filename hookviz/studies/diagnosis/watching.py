@@ -148,7 +148,7 @@ class StepWatch(HookManager):
             call = LayerCall(self.run.names[module], 0, module)
             self.run.calls.append(call)
             for check in self.run.checks:
-                check.enter(call, tensors(args, kwargs), self.run)
+                self.run.show(check.enter, call, tensors(args, kwargs))
 
     def _arrived(self, name: str, gradient: Tensor | None) -> None:
         if gradient is not None:
@@ -282,7 +282,7 @@ class StepWatch(HookManager):
             if not last.finite and last.origin is not None:
                 last.origin.reached = "nan" if last.nan else "inf"
         for check in self.run.checks:
-            check.finish(self.log.root, self.run)
+            self.run.show(check.finish, self.log.root)
 
     def changed(self, started: RecordedCall) -> str:
         """Say why a call cannot be repeated; empty if it can."""
