@@ -363,8 +363,15 @@ class Grades(Tabular, Sequence[Sheet]):
         The files that were not used, each with the reason.
     """
 
-    def __init__(self, title: str, sheets: Sequence[Sheet], left_out: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        title: str,
+        sheets: Sequence[Sheet],
+        left_out: Mapping[str, str],
+        steps: Sequence[Step] | None = None,
+    ) -> None:
         self.title, self._sheets, self.left_out = title, tuple(sheets), dict(left_out)
+        self._steps = steps
 
     def __getitem__(self, index: Any) -> Any:
         return self._sheets[index]
@@ -381,16 +388,28 @@ class Grades(Tabular, Sequence[Sheet]):
     def verdict(self) -> str:
         """The numbers of students and of files left out, and the question with most errors."""
         words = f"{len(self)} student{'s' * (len(self) > 1)}"
-        marks = zip(*([each.right for each in sheet.answers] for sheet in self), strict=True)
-        # A question that nobody has a mark for is open.
-        wrong = [len(self) - each.count(True) if {*each} != {None} else 0 for each in marks]
-        if most := max(wrong):
-            hardest = wrong.index(most) + 1
-            words += f"; question {hardest}: {most} of {len(self)} without a right answer"
+        columns = [*zip(*(sheet.answers for sheet in self), strict=True)]
+        missing = [
+            0 if self._is_open(number) else sum(answer.right is not True for answer in answers)
+            for number, answers in enumerate(columns)
+        ]
+        if most := max(missing):
+            hardest = missing.index(most)
+            is_answered = any(answer.given is not None for answer in columns[hardest])
+            what = "a right answer" if is_answered else "an answer"
+            words += f"; question {hardest + 1}: {most} of {len(self)} without {what}"
         elif any(sheet.points for sheet in self):
             words += ", all right"
         count = len(self.left_out)
         return words + f"; {count} file{'s' * (count > 1)} left out" * bool(count)
+
+    def _is_open(self, number: int) -> bool:
+        """Return whether a question has no mark; without the steps, answers of it have to show."""
+        if self._steps is not None:
+            return self._steps[number].kind == "open"
+        given = [sheet.answers[number] for sheet in self]
+        given = [answer for answer in given if answer.given is not None]
+        return bool(given) and all(answer.right is None for answer in given)
 
     def records(self) -> list[dict[str, Any]]:
         """Return a row for each answer of each student, for pandas or JSON."""
@@ -514,7 +533,7 @@ def grade(
     marked = [
         replace(sheet, answers=_marked(sheet.answers, steps)) for _, sheet in sorted(newest.items())
     ]
-    return Grades(marked[0].title, marked, left_out)
+    return Grades(marked[0].title, marked, left_out, steps)
 
 
 _PATHS = "give a file, a folder or a pattern"

@@ -195,6 +195,27 @@ def test_grade_makes_a_table_of_all_students(folder):
         assert [sheet.points for sheet in grade(same)] == [4, 1]
 
 
+RIGHT = [{"channel": 17}, "0.25", "cat", "stem.0", "since it has edges"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "given", "verdict"),
+    [
+        (STEPS, RIGHT, "3 students, all right"),
+        (None, RIGHT, "3 students, all right"),
+        (STEPS, [*RIGHT[:4], None], "3 students, all right"),  # the last question is open
+        (None, [*RIGHT[:4], None], "3 students; question 5: 3 of 3 without an answer"),
+        (STEPS, [RIGHT[0], *[None] * 4], "3 students; question 2: 3 of 3 without an answer"),
+        (None, [RIGHT[0], *[None] * 4], "3 students; question 2: 3 of 3 without an answer"),
+        (STEPS, [*RIGHT[:3], "x", None], "3 students; question 4: 3 of 3 without a right answer"),
+    ],
+)
+def test_all_is_right_only_if_each_marked_question_is(tmp_path, steps, given, verdict):
+    for name in ("Ada", "Bob", "Eve"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(sheet(name, given)))
+    assert grade(tmp_path, steps).verdict == verdict
+
+
 def test_grade_marks_answers_itself_if_it_gets_the_steps(folder):
     content = json.loads((folder / "bob.json").read_text())
     for answer in content["answers"]:
