@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -481,7 +481,14 @@ class Explorer(ViewResults):
     @alone
     @defer_interrupts
     def edits(self, edits: Sequence[LayerEdit]) -> None:
-        view, edits = self._now, tuple(edits)
+        edits = tuple(edits) if isinstance(edits, Iterable) else (edits,)
+        for each in edits:
+            if not isinstance(each, LayerEdit):
+                raise TypeError(
+                    f"edits= holds {each!r}, which is not an edit: give a list of those in "
+                    "explorer.edits; explorer.edit(layer, change) adds another."
+                )
+        view = self._now
         if edits == view.session.edits:
             return
         session = view.session.edited(edits)

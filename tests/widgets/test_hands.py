@@ -172,6 +172,15 @@ def test_a_failed_edit_changes_nothing(model, explorer, arguments, error, words)
     assert_untouched(model, before)
 
 
+@pytest.mark.parametrize("edits", [[1], 1, None, LAYER])
+def test_edits_of_another_type_are_refused_and_change_nothing(explorer, edits):
+    explorer.edit(change=0.5)
+    frame, before = explorer.frame, explorer.edits
+    with pytest.raises(TypeError, match="edits= holds .*, which is not an edit: give a list of"):
+        explorer.edits = edits
+    assert explorer.edits == before and explorer.frame is frame
+
+
 def test_the_canvas_sets_scales_and_drops_edits(explorer):
     """Requests of the browser about the channel that it shows."""
     browser = Browser(explorer)
