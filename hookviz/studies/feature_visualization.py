@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..draw.mosaic import STYLE, Piece, facts, row
 from ..draw.overlay import picture_of
-from ..hooking.arguments import is_index, whole_number
+from ..hooking.arguments import is_index, plain_index, whole_number
 from ..hooking.handles import HookManager
 from ..hooking.maps import PatchGrid, as_maps
 from ..hooking.select import is_convolution, select_layer, type_name
@@ -136,7 +136,10 @@ def feature_visualization(
     whole_number("seed", seed, 0)
     if size is not None:
         whole_number("size", size)
-    channels: list[int] = [*channel] if isinstance(channel, Iterable) else [channel]
+    one: Any = plain_index(channel)  # a tensor of one number is iterable, too
+    channels: list[int] = [*map(plain_index, one)] if isinstance(one, Iterable) else [one]
+    if not channels:
+        raise ValueError(f"channel={channel!r} names no channel: give a number, or several.")
     module, name = select_layer(model, layer)
     session = Session(model, ModelInput(()), weights=weights)
     shipped = [*demo_images(), *photographs().values()]

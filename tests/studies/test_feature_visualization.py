@@ -46,6 +46,14 @@ def test_the_optimum_of_a_gabor_layer_is_its_kernel():
     torch.testing.assert_close(found.inputs.std((2, 3, 4)), torch.ones(2, 2))
 
 
+@pytest.mark.parametrize(
+    ("channel", "channels"), [(torch.tensor(1), [1]), (torch.tensor([1, 0]), [1, 0])]
+)
+def test_channels_may_be_a_tensor(channel, channels):
+    found = feature_visualization(nn.Conv2d(3, 2, 3), "", channel, size=16, steps=1)
+    assert found.channels == channels and len(found.records()) == 2 * len(channels)
+
+
 @pytest.mark.heavy
 def test_the_picture_of_the_class_eye_is_classified_as_an_eye():
     eye = MODEL.class_names.index("eye")
@@ -184,6 +192,8 @@ def test_an_interrupt_returns_the_pictures_so_far(after, monkeypatch):
     [
         ({"layer": "stem.9"}, "No layer .* is called 'stem.9'"),
         ({"channel": 24}, "Layer 'stem.0' has no channel 24: there are 24, counted from 0"),
+        ({"channel": []}, r"channel=\[\] names no channel: give a number, or several"),
+        ({"channel": torch.tensor([])}, "names no channel"),
         ({"steps": 0}, "steps=0 cannot be used"),
         ({"size": 0}, "size=0 cannot be used"),
         ({"model": nn.Conv1d(3, 2, 3), "layer": ""}, "takes 3 channels in 1d, not a picture"),
