@@ -535,6 +535,9 @@ def test_similarity_reports_what_it_leaves_out():
             r"returns 2 rows for a batch of 3: .* such as \[x\]",
         ),
         ([[]], ValueError, "an empty batch"),
+        ([], ValueError, "inputs= holds no batch: give a loader or a list"),
+        (iter([]), ValueError, "no batch: .* a new generator, since one can be used only once"),
+        (torch.rand(0, 3, 9, 9), ValueError, "No batch has 4 samples, which the unbiased"),
         (5, TypeError, "of type int has no batches"),
     ],
 )

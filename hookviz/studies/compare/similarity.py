@@ -179,7 +179,8 @@ def similarity(
     Raises
     ------
     ValueError
-        No batch has four samples; a layer ran several times or returned no numbers of each sample.
+        There is no batch, or none has four samples; a layer ran several times or returned no
+        numbers of each sample.
     RuntimeError
         What a model raises, with the layer in which it arose.
 
@@ -234,8 +235,13 @@ def similarity(
             sums = [whole + part for whole, part in zip(sums, parts, strict=True)]
             samples += count
             bar.update((number + 1) / total if total else 0.0, f"{samples:,} samples")
+    if not samples and not small:
+        raise ValueError(
+            "inputs= holds no batch: give a loader or a list, or a new generator, since one can be "
+            "used only once."
+        )
     if not samples:
-        raise ValueError(f"No batch has {LEAST} samples: the unbiased estimate needs so many.")
+        raise ValueError(f"No batch has {LEAST} samples, which the unbiased estimate needs.")
     crossed, *own = sums
     notes = []
     if small:
