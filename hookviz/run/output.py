@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from itertools import islice
@@ -253,16 +253,18 @@ def described(value: Any) -> str:
     >>> import torch
     >>> described({"out": torch.zeros(1, 21, 8, 8), "aux": [1, 2]})
     "a dict with ['out'] (1, 21, 8, 8), ['aux'] list of 2"
-    >>> described([])
-    'an empty list'
+    >>> described([]), described({}), described("no"), described(None)
+    ('an empty list', 'an empty dict', 'a str', 'None')
     >>> from collections import OrderedDict
     >>> described(OrderedDict(out=torch.zeros(2)))
     "an OrderedDict with ['out'] (2,)"
     """
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
+    if value is None:
+        return "None"
     name, parts = type(value).__name__, _parts(value)
-    if not parts and isinstance(value, Sequence):
+    if isinstance(value, Collection) and not len(value):
         return f"an empty {name}"
     listed = [f"{suffix} {_short(item)}" for suffix, _, item in parts]
     more = f" and {len(parts) - _MAX_LISTED} more" if len(parts) > _MAX_LISTED else ""

@@ -179,7 +179,7 @@ def nothing(m, x):
         ),
         (without_gradient, {}, "The score does not depend on the input, .* under torch.no_grad"),
         (without_gradient, {"target": 1}, "The score does not depend on the input"),
-        (nothing, {"layer": "a"}, "target=None needs class scores .* returned a NoneType"),
+        (nothing, {"layer": "a"}, "target=None needs class scores .* returned None"),
     ],
 )
 def test_a_heatmap_without_a_layer_or_a_score_is_refused_with_the_cure(forward, given, words):
