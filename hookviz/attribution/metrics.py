@@ -270,7 +270,7 @@ def _curve(
 def _ranks(values: Tensor, count: int, size: torch.Size) -> Tensor:
     """Return the rank of each pixel by decreasing importance, ``(N, *spatial)``."""
     maps = values[None] if values.ndim == len(size) else values
-    if maps.ndim != len(size) + 1 or len(maps) != count or not maps.numel():
+    if maps.ndim != len(size) + 1 or len(maps) != count:
         raise ValueError(
             f"A heatmap of shape {tuple(values.shape)} does not fit an input of {count} samples of "
             f"size {tuple(size)}: give one map for each sample, (N, *spatial)."
@@ -299,7 +299,6 @@ def _fitting(heatmap: Heatmap, mask: Mask) -> tuple[Tensor, Tensor, bool]:
     maps, masks = (each[None] if each.ndim == 2 else each for each in (values, inside))
     if (
         not maps.ndim == masks.ndim == 3
-        or not maps.numel()
         or len(masks) not in (1, len(maps))
         or maps.shape[1] > masks.shape[1]
         or maps.shape[2] > masks.shape[2]
@@ -316,11 +315,19 @@ def _inside(mask: Mask) -> Tensor:
     """Convert a mask with 0 outside of the object and one larger number inside to booleans."""
     values = _numbers(mask, "mask")
     inside = values > 0
-    two = len(values[inside].unique()) == 1 and not values[~inside].any()
-    if not two or (values.ndim >= 2 and not inside.flatten(-2).any(-1).all()):
+    if values[~inside].any() or len(values[inside].unique()) > 1:
+        low, high = (number(float(each)) for each in values.aminmax())
         raise ValueError(
             "A mask is true or one number, such as 1 or 255, on the object, and 0 elsewhere; this "
-            f"one has {len(values.unique())} values. For a map of labels, give mask == label."
+            f"one has {counted(len(values.unique()), 'value')}, from {low} to {high}. For a map of "
+            "labels, give mask == label."
+        )
+    marked = inside.flatten(-2).any(-1) if values.ndim > 1 else inside.any()
+    if not marked.all():
+        which = f" of sample {int(marked.byte().argmin())}" if marked.ndim else ""
+        raise ValueError(
+            f"The mask{which} is 0 everywhere, so that it marks no object: give one that is true "
+            "on the object, or leave the picture out."
         )
     return inside
 
@@ -337,4 +344,6 @@ def _numbers(values: Any, name: str) -> Tensor:
     values = values.detach().cpu()
     if values.is_complex():
         raise TypeError(f"The {name} is complex: take its absolute value first.")
+    if not values.numel():
+        raise ValueError(f"The {name} of shape {tuple(values.shape)} has no values.")
     return values if values.dtype == torch.float64 else values.float()
