@@ -1,6 +1,7 @@
 // A guided page without its elements: which answers are right, and what is handed in.
 
-import type { Settings } from "./messages.d.ts";
+import { className } from "./classes.ts";
+import type { ClassFacts, Settings } from "./messages.d.ts";
 import type { Facts } from "./source.ts";
 import type { Values } from "./state.ts";
 
@@ -67,20 +68,28 @@ export function numberOf(text: unknown) {
 export function pointedAt(step: Step, settings: Partial<Settings>, facts: Partial<Facts> = {}) {
   const off = (facts.edits ?? []).filter((edit) => edit.factor === 0);
   const pairs = off.flatMap(({ layer, channels }) => channels.map((channel) => [layer, channel]));
+  const [top] = facts.predictions ?? [];
+  const isByNumber = typeof (step.answer as Record<string, unknown[]>).prediction?.[0] === "number";
   // Only a channel that is alone can be the answer.
   const now: Record<string, unknown> = {
     ...settings,
     off: pairs.length === 1 ? pairs[0] : pairs,
-    prediction: facts.predictions?.[0]?.name ?? null,
+    prediction: (isByNumber ? top?.number : top?.name) ?? null,
   };
   return Object.fromEntries(Object.keys(step.answer).map((name) => [name, now[name]]));
 }
 
-/** Settings in words. */
-export function inWords(settings: Record<string, unknown>) {
+/**
+ * Settings in words.
+ * @param classes Names for a prediction that is a number.
+ */
+export function inWords(settings: Record<string, unknown>, classes?: ClassFacts) {
   return Object.entries(settings).map(([name, value]) => {
     if (name === "off") return offInWords([value].flat(2));
     if (name === "position" && Array.isArray(value)) return `row ${value[0]}, column ${value[1]}`;
+    if (name === "prediction" && typeof value === "number" && classes) {
+      return `prediction ${className(classes, value)}`;
+    }
     return value === null ? `no ${name} yet` : `${name} ${value}`;
   }).join(", ");
 }

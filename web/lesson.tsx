@@ -243,7 +243,9 @@ function Field({ lesson }: { lesson: Lesson }) {
   const label = "your answer";
   const write = (text: string) => lesson.write(text);
   if (kind === "view") {
-    const now = `${label}: ${inWords(lesson.pointed)} (it changes with the view)`;
+    const now = `${label}: ${
+      inWords(lesson.pointed, lesson.app.facts.classes)
+    } (it changes with the view)`;
     return <span class="hv-dim">{now}</span>;
   }
   if (choices.length) {

@@ -47,9 +47,9 @@ class Step:
         A mapping of settings that the view must have, such as ``{"channel": 17}`` or
         ``{"position": (5, 8)}``, where a list of values accepts any of them. On a page with
         ``network=True`` also ``{"off": ("layer3.1.conv2", 17)}``, the only channel that is switched
-        off, and ``{"prediction": "moon"}``, the top class. Or a number, right within ``tolerance``.
-        Or a text or list of texts, one of which is expected; case and spaces are ignored. None
-        accepts any text, which is not marked.
+        off, and ``{"prediction": "moon"}``, the top class by its name or number. Or a number, right
+        within ``tolerance``. Or a text or list of texts, one of which is expected; case and spaces
+        are ignored. None accepts any text, which is not marked.
     hint : str
         Shown after a wrong answer.
     explanation : str
@@ -102,6 +102,12 @@ class Step:
                     )
         if "target" in wanted:
             raise ValueError("The target is not an answer: a page has the gradient of one only.")
+        predicted = self.accepted()[PREDICTION] if PREDICTION in wanted else []
+        if {*map(type, predicted)} not in ({int}, {str}, set()):
+            raise ValueError(
+                f"answer={self.answer!r} cannot be compared: give each prediction by the class's "
+                "number, or each by its name."
+            )
         if self.kind == "number" and not math.isfinite(self.answer):
             raise ValueError(f"answer={self.answer} cannot be written: give a finite number.")
         if self.tolerance is not None:
@@ -265,16 +271,28 @@ def _check_answer(view: View, step: Step, facts: Mapping[str, Any]) -> None:
             )
         for value in values:
             if name == PREDICTION:
-                classes = facts["classes"]["names"]
-                if value not in classes:
-                    raise ValueError(
-                        f"no class is called {value!r}; {close_names(value, classes)}."
-                    )
+                _check_class(value, facts["classes"])
             elif name == OFF:
                 layer, channel = value
                 _shown(view, {"layer": layer, "channel": channel}, facts)
             else:
                 _shown(view, {name: value}, facts)
+
+
+def _check_class(value: int | str, facts: Mapping[str, Any]) -> None:
+    """Raise a ValueError for a class that the network does not have."""
+    count, names, word = facts["count"], facts["names"], facts["word"]
+    if not count:
+        raise ValueError(
+            "the network gives no classes: ask for something else than its prediction."
+        )
+    if isinstance(value, int):
+        if not 0 <= value < count:
+            raise ValueError(f"prediction={value} is not one of the numbers 0 to {count - 1}.")
+        return
+    shown = [*names, *(f"{word} {number}" for number in range(len(names), count))]
+    if value not in shown:
+        raise ValueError(f"no {word} is called {value!r}; {close_names(value, shown)}.")
 
 
 # Handed-in answers

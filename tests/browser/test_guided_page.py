@@ -195,6 +195,7 @@ def test_a_page_that_runs_its_network_asks_for_edits(shown, tmp_path):
         Step(
             "What does the network see?", answer={"prediction": top}, explanation="Edits are gone."
         ),
+        Step("Which number has it?", answer={"prediction": names.index(top)}),
     ]
     page = shown(explorer.to_html(network=True, steps=steps, title="Edits"))
     lesson = page.get_by_role("region", name="questions")
@@ -222,12 +223,16 @@ def test_a_page_that_runs_its_network_asks_for_edits(shown, tmp_path):
     expect(page.get_by_role("button", name="↶")).to_be_disabled()  # edits belong to their question
     check.click()
     expect(verdict).to_have_text("✓ rightEdits are gone.")
+    lesson.get_by_role("button", name="next").click()
+    lesson.get_by_text(f"your answer: prediction {top}").wait_for()
+    check.click()
+    expect(verdict).to_contain_text("✓ right")
     lesson.get_by_role("textbox", name="your name").fill("Ada")
     with page.expect_download() as download:
         lesson.get_by_role("button", name="save answers").click()
     download.value.save_as(tmp_path / "ada.json")
     table = hookviz.grade(tmp_path, steps)
-    assert [answer.mark for answer in table[0].answers] == ["✓", "✓"]
+    assert [answer.mark for answer in table[0].answers] == ["✓", "✓", "✓"]
     assert table[0].answers[0].given == {"off": ["0", 5]}
 
 

@@ -7,10 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from demo import explore_demo
+from torch import nn
 
 import hookviz
 from hookviz.classroom import Grades, Step, grade
+from hookviz.export.lesson import lesson_payload
+from hookviz.view.payload import model_payload
 
 CHANNEL = Step(
     "Which channel?", {"layer": "layer3.0.conv1"}, {"channel": [17, 20]}, "Try the order."
@@ -50,6 +54,8 @@ GIVEN = [  # also judged by the page's own code, in test_javascript.py
     (Step("?", answer={"off": ("a", 3)}), {"off": ["a", 3]}, True),
     (Step("?", answer={"off": [("a", 3), ("b", 1)]}), {"off": ["b", 1]}, True),
     (Step("?", answer={"off": ("a", 3)}), {"off": [["a", 3], ["a", 4]]}, False),
+    (Step("?", answer={"prediction": 3}), {"prediction": 3}, True),
+    (Step("?", answer={"prediction": [1, 3]}), {"prediction": 2}, False),
     (OPEN, "because", None),
 ]
 
@@ -74,6 +80,8 @@ def test_answers_are_marked_right_wrong_or_open(step, given, right):
             ({"question": "?", "answer": 1, "tolerance": wrong}, ValueError, f"{wrong!r} cannot")
             for wrong in (-1, math.nan, math.inf, "1 %", True)
         ),
+        ({"question": "?", "answer": {"prediction": [3, "a"]}}, ValueError, "cannot be compared"),
+        ({"question": "?", "answer": {"prediction": 3.5}}, ValueError, "cannot be compared"),
         ({"question": "?", "state": {"off": ("a", 1)}}, ValueError, "'off' is not a setting"),
     ],
 )
@@ -133,6 +141,8 @@ def test_a_view_that_the_page_cannot_show_is_refused(explorer, step, message):
     ("answer", "message"),
     [
         ({"prediction": "fsh"}, r"no class is called 'fsh'; .*'fish'"),
+        ({"prediction": "3"}, r"no class is called '3'; there are: 'ball', "),
+        ({"prediction": -1}, r"prediction=-1 is not one of the numbers 0 to \d+\."),
         ({"off": ("layer3.0.conv1", 96)}, "channel=96 is not in"),
     ],
 )
@@ -142,6 +152,25 @@ def test_a_network_page_refuses_impossible_answers_before_the_export(
     monkeypatch.setattr("hookviz.export.network.page.export_network", None)
     with pytest.raises(ValueError, match=f"Step 1: {message}"):
         explorer.to_html(network=True, steps=[Step("?", answer=answer)])
+
+
+def test_outputs_without_names_are_answers_by_number_or_as_shown():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(18, 4)).eval()
+    explorer = hookviz.explore(model, torch.rand(1, 1, 5, 5))
+    view = explorer.displayed()
+    explorer.close()
+    facts = model_payload(view) | {"net": {}}
+    for value in (3, "output 3"):
+        (step,) = lesson_payload([Step("?", answer={"prediction": value})], view, facts, "")[
+            "steps"
+        ]
+        assert step["answer"] == {"prediction": [value]}
+    for value, message in (
+        (4, "Step 1: prediction=4 is not one of the numbers 0 to 3."),
+        ("moon", "Step 1: no output is called 'moon'; there are: 'output 0', "),
+    ):
+        with pytest.raises(ValueError, match=message):
+            lesson_payload([Step("?", answer={"prediction": value})], view, facts, "")
 
 
 def test_steps_of_a_wrong_type_are_refused(explorer):

@@ -43,6 +43,19 @@ test("a channel that is switched off alone is an answer, and so is the top class
   assert.equal(inWords({ position: null }), "no position yet");
 });
 
+test("a prediction is compared as the question has it, and shown by its name", () => {
+  const classes = { count: 4, names: ["cat"], word: "output" };
+  const facts = { classes, predictions: [{ number: 3, name: "output 3" }] };
+  const asked = (/** @type {unknown[]} */ prediction) => ({ ...base, kind: /** @type {"view"} */ ("view"), answer: { prediction } });
+  for (const [answers, right] of [[[3], true], [[1, 3], true], [["output 3"], true], [[0], false], [["cat"], false]]) {
+    const given = pointedAt(asked(answers), {}, facts);
+    assert.equal(judged(asked(answers), given), right, JSON.stringify(answers));
+    assert.equal(inWords(given, classes), "prediction output 3");
+  }
+  assert.equal(inWords({ prediction: 0 }, classes), "prediction cat");
+  assert.equal(inWords(pointedAt(asked([3]), {}, { predictions: [] }), classes), "no prediction yet");
+});
+
 test("a number may have a decimal comma; a word is none", () => {
   assert.deepEqual(["0,5", " −3 ", "ninety", ""].map(numberOf), [0.5, -3, NaN, NaN]);
 });
