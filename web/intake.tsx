@@ -1,9 +1,9 @@
 // Where another input comes from: a file, the clipboard, the camera.
 
 import { Brush } from "./brush.tsx";
-import { OpenPicture, Toggle } from "./controls.tsx";
+import { Canvas, OpenPicture, Toggle } from "./controls.tsx";
 import { el } from "./dom.ts";
-import { fromBase64 } from "./levels.ts";
+import { putPicture } from "./panel.tsx";
 import type { Rgb } from "./resize.ts";
 import type { JSX } from "preact";
 import type { App } from "./app.ts";
@@ -216,19 +216,20 @@ export class Intake implements Pictures {
         >
           original picture
         </Toggle>
-        {source.facts.net.pictures.map(({ name, url }) => (
+        {source.batch.length > 1 && source.batch.map((input, place) => (
           <button
-            key={name}
+            key={place}
             type="button"
             class="hv-thumbnail"
-            title={name}
+            title={`picture ${place}`}
+            aria-pressed={input === source.input}
             onClick={() => {
-              const [head = "", data = ""] = url.split(",");
-              const type = head.slice(5).replace(";base64", "");
-              this.take(new Blob([fromBase64(data)], { type }));
+              camera.stop();
+              source.again(input);
+              this.app.meetPicture();
             }}
           >
-            <img src={url} alt={name} />
+            <Canvas paint={(canvas) => putPicture(canvas, input.picture!)} deps={[input]} />
           </button>
         ))}
       </div>

@@ -114,6 +114,7 @@ export class NetworkSource {
   /**
    * @param held Answers about the weights, see `walk.ts`.
    * @param graph That of the map: nodes, edges, and the sizes of the layers' pictures.
+   * @param batch The inputs in the page.
    */
   constructor(
     public facts: PageFacts,
@@ -121,6 +122,7 @@ export class NetworkSource {
     public input: Input,
     public held: HeldAnswers,
     public graph: NetworkGraph | Refused,
+    public batch: Input[] = [],
   ) {
     this.first = facts;
     this.running = new Running(this);
@@ -685,9 +687,10 @@ export class NetworkSource {
     return { values, shape: inputs.input, picture: shown };
   }
 
-  again() {
+  /** One of the page's own inputs. */
+  again(input: Input = this.original) {
     this.overtake();
-    if (this.input !== this.original) this.use(this.original, true);
+    if (this.input !== input) this.use(input, true);
   }
 }
 

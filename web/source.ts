@@ -105,7 +105,8 @@ export interface NetFacts {
   number: number | null;
   target: TargetFacts;
   follows: boolean;
-  pictures: Array<{ name: string; url: string }>;
+  /** The blocks of the inputs in the page. */
+  pictures: string[];
   transform: { steps: Step[]; mean: number[]; std: number[] } | null;
   reason: string;
   notes: string[];

@@ -80,9 +80,9 @@ GIVE = """async ([type, text]) => {
 }"""
 
 
-def page_of(model, *given, **how):
+def page_of(model, *given, explore=None, **how):
     """Return an explorer's page that runs its network."""
-    explorer = hookviz.explore(model, *given)
+    explorer = hookviz.explore(model, *given, **(explore or {}))
     page = explorer.to_html(network=True, **how)
     explorer.close()
     return page
@@ -495,6 +495,27 @@ def test_a_picture_file_and_strokes_change_the_input_and_can_be_undone(network, 
     (tmp_path / "no.png").write_text("no picture")
     page.get_by_label("a picture's file").set_input_files(tmp_path / "no.png")
     page.get_by_text("'no.png' is not a picture that this browser can read").wait_for()
+
+
+def squared(picture):
+    return transforms.functional.to_tensor(picture.resize((56, 56))) ** 2
+
+
+@pytest.mark.parametrize("transform", [None, squared], ids=["a picture's values", "other values"])
+def test_the_pictures_of_a_batch_are_fed_exactly_as_in_torch(shown, transform):
+    batch = [PICTURES[2], PICTURES[6], hookviz.models.photographs()["coffee"]]
+    x = prepare_input(batch, small(), transform=transform).args[0]
+    page = shown(
+        page_of(small(), batch, layers="layer3*", explore={"sample": 1, "transform": transform})
+    )
+    wait_for_tiles(page)
+    thumbnails = open_drawer(page, "Pictures").locator(".hv-thumbnail")
+    for sample in (1, 2, 0):
+        thumbnails.nth(sample).click()
+        expect(thumbnails.nth(sample)).to_have_attribute("aria-pressed", "true")
+        assert np.array_equal(values(page, "input"), x[sample : sample + 1].numpy()), sample
+    page.get_by_role("button", name="original picture", exact=True).click()
+    expect(thumbnails.nth(1)).to_have_attribute("aria-pressed", "true")
 
 
 # From the run of this number on, the network waits until it is told to continue.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -18,14 +17,14 @@ from ...draw.document import script
 from ...hooking.maps import as_maps
 from ...hooking.records import Call
 from ...hooking.select import Layers
-from ...run.inputs import ModelInput
 from ...tables import megabytes, number
 from ...view.layer import SCORE_DROP
 from ...view.maps import for_layer
 from ...view.messages import as_json
-from ...view.payload import field_payload, layer_payload, target_number
+from ...view.payload import field_payload, layer_payload, picture_payload, target_number
 from ...view.predictions import output_of
 from ...view.settings import PRODUCT
+from ...view.source import picture_at
 from ...view.view import View
 from ..lesson import Step
 from ..packing import Stream, raw
@@ -40,7 +39,7 @@ from .onnx_graph import (
     target_weights,
 )
 from .runtime import LICENCE, VERSION, load_runtime
-from .transform import page_transform
+from .transform import is_transformed, page_transform
 
 THUMBNAILS = 12
 """The most pictures of a batch that are in the page, to choose from."""
@@ -107,8 +106,9 @@ def write_network_page(
         answers=answers,
     )
     on_progress(0.8)
-    given = session.inputs.args[0][at.sample : at.sample + 1].detach()
-    transform, note = page_transform(session.inputs, given)
+    batch = session.inputs.args[0].detach()
+    transform, note = page_transform(session.inputs, batch[at.sample : at.sample + 1])
+    inputs = _inputs(view, batch, transform)
     own = target_weights(session, view.run, at.sample, at.target)
     facts["net"] = {
         "inputs": {name: list(shape) for name, shape in network.inputs.items()},
@@ -123,7 +123,7 @@ def write_network_page(
         "number": target_number(view),
         "target": facts["target"],
         "follows": at.target is None,
-        "pictures": _thumbnails(session.inputs),
+        "pictures": list(inputs),
         "transform": transform,
         "reason": network.note,
         "notes": [*filter(None, (_measured(network), network.note, note))],
@@ -137,11 +137,8 @@ def write_network_page(
     weights, tiles = page_kernels(view, names)
     held = {"answers": [], "weights": weights, "none": _NO_WALK}
     drawn, _ = page_map(view, names)
-    said, pixels = begun.picture or (None, None)
-    arrays = [raw("input", given.cpu().numpy(), planes=True)]
-    arrays += [packed_picture("pixels", pixels)] if pixels is not None else []
     texts = {
-        "input": packed_block({} if said is None else as_json(said), [Stream.of(arrays)]),
+        **inputs,
         "why": packed_block(held, [Stream.of(tiles)]),
         "map": packed_block(drawn, []),  # without pictures: the page draws its own
         "program": _packed(_worker(runtime.script).encode()),
@@ -152,15 +149,22 @@ def write_network_page(
     return begun.written("networkPage", texts, computes=True, late=late)
 
 
-def _thumbnails(inputs: ModelInput) -> list[dict[str, str]]:
-    """Return the pictures of a batch, to choose from; none of a single one."""
-    found = []
-    for index, picture in enumerate(inputs.pictures[:THUMBNAILS]):
-        file = io.BytesIO()
-        picture.convert("RGB").save(file, "JPEG", quality=92)
-        url = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
-        found.append({"name": f"picture {index}", "url": url})
-    return found if len(found) > 1 else []
+def _inputs(view: View, batch: Tensor, transform: dict[str, Any] | None) -> dict[str, Any]:
+    """Return blocks of the shown sample's input, ``"input"``, and of a batch's first pictures."""
+    sample, at = view.settings.sample, picture_at(view)
+    pictures = view.session.inputs.pictures[:THUMBNAILS] if at is not None else ()
+    blocks = {}
+    for index in sorted({sample, *range(len(pictures))}):
+        values = batch[index : index + 1].cpu().numpy()
+        found = None if at is None else picture_payload(view, (index, *at[1:]))
+        header, pixels = found or (None, None)
+        arrays = [packed_picture("pixels", pixels)] if pixels is not None else []
+        # The picture takes a quarter of the space, and usually determines the values to the bit.
+        if pixels is None or not is_transformed(pixels, values[0], transform):
+            arrays.append(raw("input", values, planes=True))
+        name = "input" if index == sample else f"input-{index}"
+        blocks[name] = packed_block(as_json(header) if header else {}, [Stream.of(arrays)])
+    return blocks
 
 
 def _measured(network: ExportedNetwork) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from ...run.inputs import ModelInput
@@ -63,6 +64,28 @@ def page_transform(inputs: ModelInput, given: Tensor) -> tuple[dict[str, Any] | 
         size = f"{height}×{width}"
         note = f"The notebook {what}: here a picture is resized and cropped to {size}, {how}."
     return {"steps": steps, "mean": mean, "std": std}, note
+
+
+def is_transformed(
+    pixels: np.ndarray, values: np.ndarray, transform: dict[str, Any] | None
+) -> bool:
+    """Return whether an input is its picture, normalized, to the bit; as in ``web/resize.ts``.
+
+    Examples
+    --------
+    >>> pixels = np.zeros((1, 1, 3), np.uint8)
+    >>> transform = {"mean": [0.5], "std": [2.0]}
+    >>> [is_transformed(pixels, np.full((3, 1, 1), x, np.float32), transform) for x in (-0.25, 0)]
+    [True, False]
+    """
+    if transform is None or values.dtype != np.float32 or pixels.shape[:2] != values.shape[1:]:
+        return False
+    mean, std = (
+        np.array(transform[name] or [default], np.float32)[:, None, None]
+        for name, default in (("mean", 0), ("std", 1))
+    )
+    share = pixels.transpose(2, 0, 1)[: len(values)] * np.float32(1 / 255)
+    return np.array_equal((share - mean) / std, values)
 
 
 def steps_of(transform: Any) -> list[dict[str, Any]] | None:
