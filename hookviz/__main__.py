@@ -252,10 +252,12 @@ def survey(options: argparse.Namespace) -> None:
 
     from . import demo_model
     from . import survey as survey_of
+    from .hooking.arguments import check_device
 
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    check_device(device)
     torch.manual_seed(0)  # random weights must be the same for each part
     model, weights = (demo_model(), None) if options.demo else model_of(options)
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     result = survey_of(
         model.to(device),
         folder,
@@ -281,10 +283,16 @@ def chosen(options: argparse.Namespace) -> tuple[Any, Any, Any]:
         return demo_model(), given or demo_images()[6], None
     if not name or not picture:
         raise CommandError("give a model and a picture, or --demo; see hookviz page --help.")
-    if not Path(picture).is_file():
-        raise CommandError(f"missing file {picture!r}: give the path of a picture.")
+    check_file(picture, "one picture")
     model, weights = model_of(options)
     return model, picture, weights
+
+
+def check_file(path: str, what: str) -> None:
+    """Raise a `CommandError` unless there is such a file."""
+    if not Path(path).is_file():
+        wrong = f"{path!r} is a folder" if Path(path).is_dir() else f"missing file {path!r}"
+        raise CommandError(f"{wrong}: give the path of {what}.")
 
 
 def model_of(options: argparse.Namespace) -> tuple[Any, Any]:
@@ -353,8 +361,7 @@ def load(model: Any, path: str) -> None:
     """Load a file's weights into a model."""
     import torch
 
-    if not Path(path).is_file():
-        raise CommandError(f"missing file {path!r} of weights.")
+    check_file(path, "a file of weights")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, EOFError):

@@ -44,6 +44,7 @@ def test_page_takes_a_users_function_and_weights(tmp_path, photo, monkeypatch):
     [
         ([], "give a model and a picture, or --demo"),
         (["resnet18", "none.jpg"], "missing file 'none.jpg'"),
+        (["resnet18", "FOLDER"], "is a folder: give the path of one picture"),
         (["resnet3", "PHOTO"], "close to it: 'resnet34'"),
         (["nowhere:build", "PHOTO"], "nowhere:build cannot be imported"),
         (["os.path:join", "PHOTO"], "hookviz: "),
@@ -51,6 +52,7 @@ def test_page_takes_a_users_function_and_weights(tmp_path, photo, monkeypatch):
         (["--demo", "--precision", "int8"], "--precision is that of a page with --network"),
         (["hookviz:demo_images", "PHOTO"], "gave a value of type list, not a model"),
         (["hookviz:demo_model", "PHOTO", "--weights", "no.pt"], "missing file 'no.pt'"),
+        (["hookviz:demo_model", "PHOTO", "--weights", "FOLDER"], "folder: give the path of a file"),
         (["hookviz:demo_model", "PHOTO", "--weights", "PHOTO"], "has no weights that can be read"),
         (
             ["hookviz:demo_model", "PHOTO", "--weights", "OTHER"],
@@ -64,7 +66,7 @@ def test_page_takes_a_users_function_and_weights(tmp_path, photo, monkeypatch):
 def test_errors_of_page_are_one_sentence(arguments, message, photo, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"own": torch.zeros(1)}, "other.pt")
-    meant = {"PHOTO": photo, "OTHER": "other.pt"}
+    meant = {"PHOTO": photo, "OTHER": "other.pt", "FOLDER": str(tmp_path)}
     assert main(["page", *(meant.get(each, each) for each in arguments)]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("hookviz: ") and message in last
@@ -149,6 +151,8 @@ def test_survey_writes_a_file(tmp_path, pictures, capsys):
         (["--demo", "PICTURES", "--layers", "nothing*"], "nothing*"),
         (["resnet3", "PICTURES", "--weights", "none"], "Unknown model resnet3"),
         (["--demo", "PICTURES", "-k", "0"], "k=0 cannot be used"),
+        (["--demo", "PICTURES", "--device", "foo"], "device='foo' cannot be used ("),
+        (["--demo", "PICTURES", "--device", "cuda:99"], "device='cuda:99' cannot be used ("),
         (["--demo", "PICTURES", "--shard", "2/2"], "shard=(2, 2) is not a part"),
     ],
 )

@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+import torch
+
 
 def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
@@ -32,6 +34,17 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name}={value!r} cannot be used: give a whole number from {least} up.")
     return int(value)
+
+
+def check_device(device: Any) -> None:
+    """Raise ``ValueError`` for a device that does not exist here."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"device={str(device)!r} cannot be used ({reason}): give 'cpu', or leave it out."
+        ) from None
 
 
 def plain_index(value: Any) -> Any:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..tables import Row, Tabular, counted, megabytes, number, plain
-from .arguments import check_number
+from .arguments import check_device, check_number
 from .select import close_names
 from .tensors import as_real, count_nonzero
 from .transforms import without_wrappers
@@ -396,14 +396,7 @@ class TensorStore:
                 "torch.float16, or leave it out."
             )
         if device is not None:
-            try:
-                torch.empty(0, device=device)
-            except (RuntimeError, AssertionError) as error:
-                reason = str(error).partition("\n")[0]
-                raise ValueError(
-                    f"device={str(device)!r} cannot be used ({reason}): give 'cpu', or leave it "
-                    "out."
-                ) from None
+            check_device(device)
         self.device, self.dtype, self.max_bytes = device, dtype, max_bytes
         self._reserved = 0
 
