@@ -39,7 +39,24 @@ class InputGradient(Plain):
     """A model that adds the gradient of its energy with respect to the input."""
 
     def forward(self, x):
-        x = x if x.requires_grad else x.requires_grad_()
+        x = x if x.requires_grad else x.view_as(x).requires_grad_()  # so that X stays as it is
+        (force,) = torch.autograd.grad(self.logits(x).square().sum(), x, create_graph=True)
+        return self.logits(x) + force.mean((1, 2, 3))[:, None]
+
+
+class InputFlag(Plain):
+    """A model that has its input require a gradient, as Wav2Vec2 does in training."""
+
+    def forward(self, x):
+        x = x if x.requires_grad else x.view_as(x)
+        x.requires_grad = True
+        return self.logits(x)
+
+
+class InputForces(InputFlag):
+    def forward(self, x):
+        x = x if x.requires_grad else x.view_as(x)
+        x.requires_grad = True
         (force,) = torch.autograd.grad(self.logits(x).square().sum(), x, create_graph=True)
         return self.logits(x) + force.mean((1, 2, 3))[:, None]
 
@@ -159,6 +176,8 @@ HOOKED = RECORDED | CAPTURED | EVERY_LAYER | {"survey"}
 KINDS = {
     "plain": (Plain, {}),
     "forces": (InputGradient, {"similarity": "ran 2 times"}),
+    "a flag of the input": (InputFlag, {}),
+    "forces by a flag of the input": (InputForces, {"similarity": "ran 2 times"}),
     "complex": (Complex, {"contributions": "computes with complex numbers"}),
     "vmap": (Vmapped, dict.fromkeys(HOOKED, VMAP)),
     # The ensemble comes after the convolutions.

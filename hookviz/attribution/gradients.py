@@ -165,11 +165,15 @@ def attribute(
     session = Session.of(
         model, inputs, weights=weights, transform=transform, class_names=class_names
     )
-    with session.active(), explains_overwritten(session.model):
-        scorer = Scorer(session, target, 1)
-        x, samples = scorer.pictures.detach().clone(), torch.arange(len(scorer.pictures))
-        attribution = _METHODS[method](scorer, x, samples, **options)
-        return attribution.detach().to(x.dtype)
+
+    def run() -> Tensor:
+        with session.active(), explains_overwritten(session.model):
+            scorer = Scorer(session, target, 1)
+            x, samples = scorer.pictures.detach().clone(), torch.arange(len(scorer.pictures))
+            attribution = _METHODS[method](scorer, x, samples, **options)
+            return attribution.detach().to(x.dtype)
+
+    return session.observed(run)
 
 
 def picture_map(attribution: Tensor, method: str = "saliency") -> Tensor:

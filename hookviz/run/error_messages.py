@@ -89,6 +89,11 @@ def is_of_reentrant_checkpoint(error: BaseException) -> bool:
     return "checkpoint" in message_of(error).lower()
 
 
+def sets_flag(error: BaseException) -> bool:
+    """Return whether it says that ``requires_grad`` of a computed tensor cannot be set."""
+    return "requires_grad flags of leaf" in message_of(error)
+
+
 def kind_of(error: BaseException) -> str:
     """Return the kind of finding that an error is."""
     message = message_of(error)

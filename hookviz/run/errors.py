@@ -223,6 +223,10 @@ def first_sentence(error: BaseException) -> str:
 # The line of the user's code
 
 _OURS, _TORCHS = str(Path(__file__).parents[1]), str(Path(torch.__file__).parent) + "/"
+# The user's code calls what stands in for torch's functions, as it calls torch.
+_STANDING_IN = [
+    f"{_OURS}/{name}.py" for name in ("hooking/functions", "hooking/interrupts", "run/leaves")
+]
 
 
 def users_line(frame: FrameType | None) -> tuple[str, int]:
@@ -294,9 +298,9 @@ _SWITCHES = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 
 @cache
 def _whose(file: str) -> str:
-    if file.startswith(_OURS):
-        return "hookviz"
-    return "torch" if file.startswith((_TORCHS, "<frozen")) else "user"
+    if file.startswith((_TORCHS, *_STANDING_IN, "<frozen")):
+        return "torch"
+    return "hookviz" if file.startswith(_OURS) else "user"
 
 
 def legible(file: str) -> str:

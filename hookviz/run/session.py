@@ -29,9 +29,10 @@ from ..hooking.select import Layers, all_modules, check_model, type_name, unwrap
 from ..hooking.tensors import map_tensors, version_of
 from ..hooking.threads import open_run
 from ..hooking.transforms import TransformError
-from .error_messages import OVERWRITTEN, is_of_reentrant_checkpoint, message_of
+from .error_messages import OVERWRITTEN, is_of_reentrant_checkpoint, message_of, sets_flag
 from .errors import located_error, needs_gradient, refuse_without_weights
 from .inputs import ModelInput, Transform, cure_words, prepare_input, refuse_nonfinite
+from .leaves import inputs_like_leaves
 from .output import Leaf, leaves_of
 from .replay import Replay
 from .state import parameters_of, preserved_state
@@ -316,6 +317,7 @@ class Session:
         self._inputs = inputs
         self._model_error: Exception | None = None  # the latest error that `call` has raised
         self._takes_gradients = False  # True if the forward itself does, as for forces
+        self._sets_flags = False  # True if it sets requires_grad of its input
 
     @classmethod
     def of(
@@ -377,6 +379,8 @@ class Session:
             yield preserved_state(self.model, keep_mode=keep_mode)
             yield EveryModuleRuns()
             yield torch.set_grad_enabled(grad)  # in effect from here on
+            if self._sets_flags:
+                yield inputs_like_leaves()
             if any(map(_has_no_backward, modules)):
                 yield torch.backends.cudnn.flags(enabled=False)
             yield from edits
@@ -411,7 +415,7 @@ class Session:
                 if grad or not needs_gradient(error):
                     raise
                 self._takes_gradients = True
-        with torch.enable_grad():
+        with torch.enable_grad(), inputs_like_leaves():
             args, kwargs, _ = clone_inputs(self.model, args, kwargs)
             output = self.model(*args, **kwargs)
         return map_tensors(output, torch.detach)
@@ -420,10 +424,17 @@ class Session:
         """Call ``run``, which runs the model under hooks, and return its result.
 
         If it turns out that the model takes gradients, the hooks have seen the failed attempt as
-        well: then call it a second time.
+        well: then call it a second time. So, too, if it sets ``requires_grad`` of its input, which
+        takes a mode that slows down each function of torch.
         """
         before = self._takes_gradients
-        result = run()
+        try:
+            result = run()
+        except RuntimeError as error:
+            if self._sets_flags or not sets_flag(error.__cause__ or error):
+                raise
+            self._sets_flags = True
+            return self.observed(run)
         return result if before == self._takes_gradients else run()
 
     def _check_names(self, output: Any) -> None:
@@ -513,7 +524,8 @@ class Session:
             return replace(result, gradients=gradients or {}), wider
 
         while True:
-            result, wider = self._with_replacement(partial(once, source))
+            attempt = partial(self._with_replacement, partial(once, source))
+            result, wider = self.observed(attempt)
             if wider is None:
                 return result
             source = wider

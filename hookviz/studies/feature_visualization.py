@@ -287,6 +287,9 @@ class _Ascent:
 
     def climb(self, steps: int) -> None:
         """Make the steps; an interrupt leaves those that were made."""
+        self.session.observed(lambda: self._climb(steps))
+
+    def _climb(self, steps: int) -> None:
         with Progress() as progress, self.session.active(), HookManager(self._hooks):
             for step in range(1, steps + 1):
                 values = self._map_of(self._moved(self._inputs()))

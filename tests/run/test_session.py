@@ -342,6 +342,43 @@ def test_a_gradient_that_the_forward_takes_itself_is_not_that_of_the_score():
     assert hookviz.explore(model, x).cache["a"].gradient is None  # there is no score
 
 
+def flagged(change=lambda x: x, then=lambda x: x):
+    """Return a model that sets ``requires_grad`` of what a function makes of its input."""
+
+    def forward(model, x):
+        x = change(x)
+        x.requires_grad = True
+        return model.b(then(model.a(x)))
+
+    return model_of(forward, a=nn.Linear(3, 4), b=nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize("change", [lambda x: x, lambda x: x[:, None], lambda x: x.add_(1)])
+def test_a_model_may_set_requires_grad_of_its_input(change):
+    model, x = flagged(change), torch.rand(5, 3)
+    with hookviz.diagnose(model) as guarded:
+        model(x.clone()).sum().backward()
+    model(x.clone())[0].sum().backward()
+    assert guarded.healthy and hookviz.diagnose(model, x).healthy
+    model.zero_grad()
+    with hookviz.capture(model, nn.Linear) as own:
+        model(x.clone()).sum().backward()
+    shown = hookviz.explore(model, x, lambda output: output.sum(), layers=nn.Linear)
+    for layer in "ab":
+        assert torch.equal(shown.cache[layer].gradient, own[layer].gradient)
+
+
+def test_faults_of_a_model_that_sets_requires_grad_of_its_input_have_a_line():
+    found = hookviz.diagnose(flagged(then=lambda x: x.detach()), torch.rand(5, 3))
+    assert [(e.layer, e.operation) for e in found] == [("a", "detach")] and found[0].line
+
+
+def test_requires_grad_of_a_layers_output_cannot_be_set():
+    layer = nn.Linear(3, 3)
+    found = hookviz.diagnose(flagged(layer), torch.rand(5, 3))
+    assert found[0].severity == "error" and "requires_grad flags of leaf" in found[0].message
+
+
 def test_an_input_made_in_inference_mode_gets_a_gradient():
     with torch.inference_mode():
         x = torch.rand(2, 3, 8, 8)

@@ -188,7 +188,13 @@ class ReceptiveField(Tabular):
         """Compute the gradient of a position, for a channel of the map or their sum."""
         model, weights, transform = self._origin
         inputs = prepare_input(image, model, weights=weights, transform=transform)
-        session, grid, calls = Session(model, inputs), PatchGrid(), []
+        session = Session(model, inputs)
+        return session.observed(lambda: self._gradient_in(session, inputs, position, channel))
+
+    def _gradient_in(
+        self, session: Session, inputs: ModelInput, position: tuple[int, ...], channel: int | None
+    ) -> Tensor:
+        grid, calls = PatchGrid(), list[Tensor]()
         module = session.model.get_submodule(self.layer)
 
         def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
