@@ -14,6 +14,7 @@ from ..run.progress import Progress
 from ..run.session import GradientSource, Session
 from ..run.target import (
     Target,
+    differentiable,
     named_target,
     needed_logits,
     one_number,
@@ -85,7 +86,8 @@ class Scorer:
         """Return the scores ``(B,)`` of a run; of a function as target one number, ``(1,)``."""
         output = self.run(pictures, samples)
         if callable(self.target):
-            number = at_least_float32(one_number(self.target, output))
+            called = differentiable if torch.is_grad_enabled() else one_number
+            number = at_least_float32(called(self.target, output))
             return number.to(self.pictures.device)[None]
         logits = needed_logits(output, self.target)
         values = probabilities(logits) if self._as_probability else at_least_float32(logits)

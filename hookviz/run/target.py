@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..hooking.select import close_names, unwrapped
+from ..hooking.tensors import tensors
 from .output import Output, described, read_output
 
 
@@ -227,7 +228,7 @@ def score_of(output: Any, target: Target, class_names: Sequence[str] = ()) -> Te
     Return None if ``target`` is None and the model is not a classifier or computes without a graph.
     """
     if callable(target):
-        return _called(target, output)
+        return differentiable(target, output)
     if target is None and logits_of(output) is None:
         return None
     scores = sample_scores(needed_logits(output, target), target, class_names).sum()
@@ -286,12 +287,18 @@ def one_number(target: Callable[[Any], Tensor], output: Any) -> Tensor:
     raise ValueError(f"{what}, not one number: sum or index it.")
 
 
-def _called(target: Callable[[Any], Tensor], output: Any) -> Tensor:
-    score, written = one_number(target, output), isinstance(target, Output)
-    if not score.requires_grad:
-        if written:
-            raise ValueError(
-                f"{target} has no gradient: it is {score.dtype}, or detached in the model."
-            )
-        raise ValueError("target= returned a number without a gradient.")
-    return score.reshape(())
+def differentiable(target: Callable[[Any], Tensor], output: Any) -> Tensor:
+    """Call a function as target; raise ``ValueError`` unless its number has a gradient."""
+    score = one_number(target, output)
+    if score.requires_grad:
+        return score
+    if isinstance(target, Output):
+        raise ValueError(
+            f"{target} has no gradient: it is {score.dtype}, or detached in the model."
+        )
+    outputs, why = tensors(output), ""
+    advice = "compute it from the output without float(), item(), detach() or argmax()"
+    if outputs and not any(each.requires_grad for each in outputs):
+        why = ", nor has the model's output one"
+        advice = "see whether the model detaches or rounds its input, or runs under torch.no_grad()"
+    raise ValueError(f"target= returned a number without a gradient{why}: {advice}.")

@@ -347,6 +347,23 @@ def test_scores_that_do_not_depend_on_the_input_are_refused():
         attribute(model.requires_grad_(False), X)
 
 
+@pytest.mark.parametrize(
+    "target", [lambda y: y[0, 1].item(), lambda y: y[0].argmax(), lambda y: y[0, 1].detach()]
+)
+@pytest.mark.parametrize("method", ATTRIBUTIONS)
+def test_a_function_without_a_gradient_is_named_as_the_cause(method, target):
+    with pytest.raises(ValueError, match="target= returned .* gradient: compute it .* without flo"):
+        quick(MODEL, X[:1], method, target)
+
+
+@pytest.mark.parametrize("study", [attribute, hookviz.explore])
+def test_a_model_without_a_gradient_is_named_as_the_cause_of_a_functions(study):
+    model = Small().double().requires_grad_(False)
+    model.features = lambda x: x.detach()
+    with pytest.raises(ValueError, match="nor has the model's output one: see whether the model"):
+        study(model, X, lambda y: y[0, 1])
+
+
 def test_guided_backprop_without_a_relu_is_refused():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU6(), nn.Flatten()).double()
     with pytest.raises(ValueError, match=r"No ReLU ran, .* use method='saliency'"):
