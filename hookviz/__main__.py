@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -311,7 +312,9 @@ def model_of(options: argparse.Namespace) -> tuple[Any, Any]:
     else:
         import torchvision
 
-        model = torchvision.models.get_model(name, weights=None)
+        build = torchvision.models.get_model_builder(name)
+        names = {"weights", "weights_backbone"}  # the backbone's would be downloaded by default
+        model = build(**dict.fromkeys(names & {*signature(build).parameters}))
     if options.weights not in (None, "none"):
         load(model, options.weights)
     return model.eval(), weights

@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
 
 import hookviz
-from hookviz.__main__ import main
+from hookviz.__main__ import main, model_of
 
 
 @pytest.fixture
@@ -27,6 +28,22 @@ def test_page_writes_a_page_of_the_demo_model(tmp_path, capsys):
     assert "<title>Demo</title>" in page and '"target":{"name":"fish","number":2,' in page
     output = capsys.readouterr()
     assert output.out == "" and "16 layers" in output.err
+
+
+BACKBONES = ["fcn_resnet50", "lraspp_mobilenet_v3_large", "keypointrcnn_resnet50_fpn"]
+
+
+@pytest.mark.parametrize("name", [*BACKBONES, "squeezenet1_1"])
+def test_a_model_without_weights_downloads_none(name, monkeypatch):
+    def download(*arguments, **options):
+        raise AssertionError("nothing is downloaded")
+
+    monkeypatch.setattr("torch.hub.download_url_to_file", download)
+    monkeypatch.setattr("torch.hub.load_state_dict_from_url", download)
+    monkeypatch.setattr("torchvision.models.WeightsEnum.get_state_dict", download)
+    with torch.device("meta"):
+        model, weights = model_of(Namespace(model=name, weights="none"))
+    assert weights is None and not model.training
 
 
 def test_page_takes_a_users_function_and_weights(tmp_path, photo, monkeypatch):
