@@ -37,9 +37,19 @@ def averaged(maps: np.ndarray, factor: int) -> np.ndarray:
 
     >>> averaged(np.array([[[1.0, 3.0, 5.0]]]), 2)
     array([[[2., 5.]]])
+    >>> averaged(np.array([[[3e38, 3e38, np.inf, -np.inf]]], np.float32), 2)
+    array([[[3.e+38,    nan]]], dtype=float32)
     """
     if factor <= 1:
         return maps
+    with np.errstate(over="ignore", invalid="ignore"):  # Inf and −Inf together have no mean
+        means = _means(maps, factor)
+        if all_finite(means):
+            return means
+        return _means(maps.astype(np.float64), factor).astype(maps.dtype)  # sums may overflow
+
+
+def _means(maps: np.ndarray, factor: int) -> np.ndarray:
     for axis in (1, 2):
         rows = maps.swapaxes(1, axis)
         # Sums of strided slices: several times faster than np.add.reduceat.

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
+from hookviz.draw.colours import NAN, PLUS_INF, to_levels
 from hookviz.studies.watch import log, summary
 from hookviz.studies.watch.log import NAMES
 from hookviz.studies.watch.recorder import Row
@@ -757,6 +758,22 @@ def test_probe_maps_are_recorded_before_the_step():
     np.testing.assert_allclose(low, -most, rtol=1e-6)
     back = low[:, None, None] + (levels + 0.5) * ((high - low) / 252)[:, None, None]
     np.testing.assert_allclose(back, maps, atol=float((high - low).max()) / 250)
+
+
+def test_probe_maps_with_inf_show_the_finite_values_in_their_colours():
+    model = nn.Conv2d(1, 1, 1, bias=False)
+    nn.init.constant_(model.weight, 1e10)
+    picture = torch.linspace(1, 3, 64 * 64).reshape(1, 1, 64, 64)
+    picture[..., :2, :4] = torch.tensor([1e30, -1e30, 1e30, 1e30])
+    watch = hookviz.watch(model, every=1, probe=picture)
+    with watch:
+        model(torch.ones(1, 1, 8, 8)).sum().backward()
+    ((levels, low, high),) = watch.history().steps[0].maps().values()
+    blocks = nn.functional.avg_pool2d(1e10 * picture, 2)[0].numpy()
+    finite = blocks[np.isfinite(blocks)]
+    np.testing.assert_allclose([low[0], high[0]], [finite.min(), finite.max()])
+    assert levels[0, 0, :2].tolist() == [NAN, PLUS_INF]
+    np.testing.assert_array_equal(levels, to_levels(blocks, low[0], high[0]))
 
 
 def test_a_probe_that_fails_later_does_not_stop_the_training():
