@@ -395,7 +395,16 @@ def test_a_learning_rate_that_becomes_far_too_high_is_found(make, later, every):
     step = 31 if every == 1 else 32
     assert found.kind == "learning rate" and found.message.startswith(f"Step {step} changes the")
     assert found.layers == ["0", "2"]
+    # Diverging weights grow by more than the rate is too high, so no factor follows from them.
+    assert found.advice.startswith("Make it ten times smaller, and again until")
     assert not len(findings_of_a_watch(make, 0.01, every, later=later / 1e4))
+
+
+def test_a_step_whose_norm_overflows_is_too_long():
+    (found,) = findings_of_a_watch(torch.optim.SGD, 0.01, 1, later=1e20)
+    assert found.message.startswith(
+        "Step 31 changes the weights of '0' by too much for float32; in"
+    )
 
 
 SCHEDULES = {

@@ -817,7 +817,8 @@ def test_the_advised_optimizer_is_healthy(told):
 
 
 WATCHED = {
-    ("learning rate", "a hundred times smaller"): ((10.0, True, 1e9), (0.1, True, 1e9)),
+    ("learning rate", "50 times smaller"): ((10.0, True, 1e9), (0.2, True, 1e9)),
+    ("learning rate", "200 times smaller"): ((100.0, True, 1e9), (0.5, True, 1e9)),
     ("does not move", "with a learning rate above 0"): ((0.0, True, 1.0), (0.1, True, 1.0)),
     ("does not move", "clipped to 0"): ((0.1, True, 0.0), (0.1, True, 1.0)),
     ("adds up", "optimizer.zero_grad()"): ((0.1, False, 1.0), (0.1, True, 1.0)),

@@ -97,6 +97,7 @@ def _too_far(history: History) -> Iterator[Finding]:
                 f"{number(shown[far[0]])} of their norm",
                 far,
                 {"update ratios": shown},
+                _too_long_by(shown[far[0]]),
             )
             return
     yield from [*_jumped(history, ratios, lengths), *_outgrown(ratios, sizes, floors)][:1]
@@ -124,26 +125,41 @@ def _jumped(
     for index, step in enumerate(history.steps):
         moved = {layer: float(each[index]) for layer, each in lengths.items() if each[index] > 0}
         middle = float(np.median([*moved.values()])) if moved else math.nan
-        if before and middle > max(TOO_FAR, JUMP * float(np.median(before))):
+        usual = float(np.median(before)) if before else math.nan
+        if before and middle > max(TOO_FAR, JUMP * usual):
             far = [layer for layer, length in moved.items() if length > TOO_FAR]
             shown = {layer: float(ratios[layer][index]) for layer in moved}
+            most = shown[far[0]]
+            share = (
+                f"{number(most)} of their norm" if math.isfinite(most) else "too much for float32"
+            )
             yield _too_high(
-                f"Step {step.at:,} changes the weights of {far[0]!r} by {number(shown[far[0]])} of "
-                "their norm; in the recorded steps before it, the median over the layers was "
-                f"{number(float(np.median(before)))}",
+                f"Step {step.at:,} changes the weights of {far[0]!r} by {share}; in the recorded "
+                f"steps before it, the median over the layers was {number(usual)}",
                 far,
                 {"update ratios": shown},
+                "ten",  # weights that diverge grow by far more than the learning rate is too high
             )
             return
         before += [middle] * bool(moved)
 
 
-def _too_high(what: str, layers: list[str], evidence: dict[str, Any]) -> Finding:
+def _too_long_by(ratio: float) -> str:
+    """Return how many times as long as a hundredth of the norm a step is, to one digit.
+
+    >>> _too_long_by(0.53), _too_long_by(1160.0)
+    ('50', '100,000')
+    """
+    return f"{float(f'{100 * ratio:.1g}'):,.0f}"
+
+
+def _too_high(what: str, layers: list[str], evidence: dict[str, Any], times: str) -> Finding:
     return Finding(
         "learning rate",
         "warning",
         f"{what}: the learning rate is far too high.{also(layers[1:])}",
-        "Make it a hundred times smaller: about a hundredth of the norm a step, or less.",
+        f"Make it {times} times smaller, and again until a step changes the weights by about a "
+        "hundredth of their norm, or less.",
         layers[0],
         phase="backward",
         layers=layers,
@@ -170,6 +186,7 @@ def _outgrown(
             "times as large",
             layers,
             {"update ratios": first, "growth": grown},
+            _too_long_by(first[layers[0]]),
         )
 
 
