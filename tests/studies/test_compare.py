@@ -239,6 +239,13 @@ def test_layers_with_other_names_are_paired():
         hookviz.compare(model, port, torch.randn(1, 3, 8, 8), pairs={"0": "nine"})
 
 
+@pytest.mark.parametrize("pairs", [[("0", "0")], "0", {"0": None}, {"0": nn.ReLU()}])
+def test_pairs_that_are_not_names_are_refused(pairs):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    with pytest.raises(TypeError, match="pairs=.* is not a dict of names: give {'layer of a'"):
+        hookviz.compare(model, model, torch.rand(1, 3, 8, 8), pairs=pairs)
+
+
 def test_layers_of_one_shape_are_paired_by_their_class():
     model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(), nn.Tanh())
     parts = {"conv": model[0], "tanh": model[2]}

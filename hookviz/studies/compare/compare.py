@@ -20,7 +20,7 @@ from ...tables import counted
 from ..showing import widget
 from .comparison import Comparison
 from .difference import layer_differences
-from .pairing import paired
+from .pairing import check_pairs, paired
 
 
 class SharedTensorStore(TensorStore):
@@ -129,6 +129,8 @@ def compare(
     ValueError
         No layer of a has a partner in b; ``pairs`` names a layer that did not run; or as in
         `hookviz.explore`.
+    TypeError
+        ``pairs`` is not a dict of names.
     RuntimeError
         An error of a model, with the layer in which it arose.
 
@@ -149,6 +151,7 @@ def compare(
     >>> hookviz.compare(model, copy.deepcopy(model), hookviz.demo_images()[0]).first() is None
     True
     """
+    check_pairs(pairs)
     how: Any = {"weights": weights, "transform": transform}
     known: Any = {"weights": weights, "class_names": class_names}
     given = prepare_input(inputs, model_a, **how)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import pairwise
+from typing import Any
 
 from torch import nn
 
@@ -131,6 +132,17 @@ def _folded(
 def _steps(layers: Mapping[str, LayerRecord]) -> Iterable[tuple[LayerRecord, LayerRecord]]:
     """Return each layer without children, and the next one that returned."""
     return pairwise(each for each in layers.values() if not next(each.module.children(), None))
+
+
+def check_pairs(given: Any) -> None:
+    """Raise ``TypeError`` for anything but a dict from names to names, or None."""
+    if given is None:
+        return
+    names = [*given, *given.values()] if isinstance(given, Mapping) else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(
+            f"pairs={given!r} is not a dict of names: give {{'layer of a': 'layer of b'}}."
+        )
 
 
 def _check(names: Iterable[str], known: Mapping[str, LayerRecord], whose: str) -> None:
