@@ -563,9 +563,11 @@ def _paths(files: str | os.PathLike | Iterable[str | os.PathLike]) -> list[Path]
             raise TypeError(f"files={files!r} is not a path: {_PATHS}.")
         return [path for item in files for path in _paths(item)]
     path = Path(files).expanduser()
-    found = sorted(path.glob("*.json")) if path.is_dir() else [path] if path.is_file() else []
-    found = found or sorted(path.parent.glob(path.name))
-    if not found:
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        return sorted(path.glob("*.json")) or [path]
+    if not (found := sorted(path.parent.glob(path.name))):
         raise FileNotFoundError(f"No answers at {files}: {_PATHS}.")
     return found
 

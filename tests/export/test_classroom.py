@@ -287,12 +287,15 @@ def test_grade_of_no_files_asks_for_some(no_files):
         grade(no_files)
 
 
-def test_a_folder_without_answers_is_left_out_with_the_reason(folder):
+def test_a_folder_without_answers_is_left_out_with_the_reason(folder, monkeypatch):
     (folder / "empty").mkdir()
     left_out = grade([folder, folder / "empty"]).left_out
     assert left_out == {str(folder / "empty"): "a folder without *.json files"}
     with pytest.raises(ValueError, match=r"empty: a folder without \*\.json files\.$"):
         grade(folder / "empty")
+    monkeypatch.chdir(folder / "empty")
+    with pytest.raises(ValueError, match=r"\.: a folder without \*\.json files\.$"):
+        grade(".")
 
 
 @pytest.mark.parametrize(
