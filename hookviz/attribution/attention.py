@@ -368,7 +368,7 @@ class Attention(Tabular, Mapping[str, Tensor]):
 
     def figure(
         self,
-        layers: Sequence[str] | None = None,
+        layers: str | Sequence[str] | None = None,
         *,
         query: int | tuple[int, int] = 0,
         sample: int = 0,
@@ -380,8 +380,8 @@ class Attention(Tabular, Mapping[str, Tensor]):
 
         Parameters
         ----------
-        layers : sequence of str, optional
-            Names; by default at most twelve of all layers.
+        layers : str or sequence of str, optional
+            One name or several; by default at most twelve of all layers.
         query : int or tuple of int
             As in `patches`.
         sample : int
@@ -399,7 +399,7 @@ class Attention(Tabular, Mapping[str, Tensor]):
             raise ValueError(f"{self.verdict}, so there is nothing to draw.")
         if layers is not None and not layers:
             raise ValueError(f"layers={layers!r} names no layers to draw; {close_names('', self)}.")
-        names = list(self) if layers is None else list(layers)
+        names = [layers] if isinstance(layers, str) else list(self if layers is None else layers)
         step = math.ceil(len(names) / 12) if layers is None else 1
         rows = {name: self._pictures(name, query, sample) for name in names[::step]}
         return draw_heads(rows)

@@ -437,6 +437,7 @@ def test_layers_can_be_selected():
         hookviz.attention(model, x)["blocks.0.atn"]
     with pytest.raises(ValueError, match=r"layers=\[\] names no layers to draw; there are: 'blo"):
         hookviz.attention(model, x).figure([])
+    assert len(hookviz.attention(model, x).figure("blocks.1.attn").axes) == 3
 
 
 def test_a_model_without_attention_says_that_there_is_nothing_to_show():
