@@ -34,14 +34,24 @@ interface Facts {
   start: { layer: number; channel: number; order: string } | null;
 }
 
-/** The channels of a layer, each with the layer's name and the text that a search looks at. */
+/** The channels of a layer, each with the layer's name and the text of its card, to search in. */
 function channelsOf(layer: string, place: number) {
   const channels: Channel[] = readJson(`layer-${place}`) ?? [];
   return channels.map((each) => ({
     ...each,
     layer,
-    text: `${layer} ${each.words.join(" ")}`.toLowerCase(),
+    text: [layer, `channel ${each.channel}`, ...each.words, ...each.captions, ""]
+      .join(", ").replaceAll(",", " ,").toLowerCase(),
   }));
+}
+
+/** A number is that of the channel, or it follows a word as on the card: "ring 3". */
+function fits({ channel, text }: { channel: number; text: string }, typed: string[]) {
+  return typed.every((word, place) =>
+    /^\d+$/.test(word)
+      ? channel === Number(word) || (place > 0 && text.includes(`${typed[place - 1]} ${word} `))
+      : text.includes(word)
+  );
 }
 
 /** All that is on the page. */
@@ -67,12 +77,8 @@ function Survey({ facts: { title, words, notes, layers, orders, patches, start }
     [layer],
   );
   const found = useMemo(() => {
-    const typedWords = typed.toLowerCase().split(/\s+/).filter(Boolean);
-    const fitting = every.filter(({ channel, text }) =>
-      typedWords.every((word) =>
-        /^\d+$/.test(word) ? channel === Number(word) : text.includes(word)
-      )
-    );
+    const typedWords = typed.toLowerCase().split(/[\s,]+/).filter(Boolean);
+    const fitting = every.filter((each) => fits(each, typedWords));
     const key = KEYS[order];
     if (key) fitting.sort((a, b) => (b[key] ?? -Infinity) - (a[key] ?? -Infinity));
     const lead = Math.max(fitting.findIndex(({ channel }) => channel === first), 0);
