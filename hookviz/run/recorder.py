@@ -204,6 +204,11 @@ class Operation:
         return self._own_line
 
     @property
+    def instruction(self) -> tuple[int, int]:
+        """The instruction of Python code that runs it; one instruction may run several."""
+        return (id(self._frame), self._frame.f_lasti) if self._frame is not None else (0, 0)
+
+    @property
     def no_grad_line(self) -> tuple[str, int]:
         """File and line of the user's ``torch.no_grad()`` around it; else its own line."""
         line = no_grad_line(self._frame)

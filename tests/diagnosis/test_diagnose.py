@@ -274,6 +274,67 @@ def test_layers_without_a_gradient_or_a_call_are_found(x):
     assert "frozen" in said["no gradient", "used"]
 
 
+def attention(model, h):
+    h = h[:, None, None].repeat(1, 1, 5, 1)
+    return F.scaled_dot_product_attention(h, h, h).mean((1, 2))
+
+
+def logged(model, h):
+    model.log = h.detach().mean()
+    return h
+
+
+def logged_number(model, h):
+    model.log = h.mean().item()
+    return h
+
+
+BRANCHES = {
+    "attention": attention,
+    "two results that the gradient needs": lambda model, h: torch.linalg.qr(h)[0] @ h[:2],
+    "a log": logged,
+    "a logged number": logged_number,
+}
+
+
+def two_towers(branch, score=lambda value, h: value):
+    def forward(model, x):
+        h = branch(model, model.e(x))
+        return score(model.v(x), h), model.p(h)
+
+    return model_of(forward, v=nn.Linear(4, 3), e=nn.Linear(4, 8), p=nn.Linear(8, 3))
+
+
+def reason_for_e(findings):
+    return next(each.cause for each in findings if "e" in each.layers)
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_branch_that_the_score_does_not_use_is_not_called_detached(name, form):
+    model, x = two_towers(BRANCHES[name]), torch.rand(2, 4)
+    findings = hookviz.diagnose(model, x, hookviz.output[0][0, 1])
+    if form == "guard":
+        with hookviz.diagnose(model) as findings:
+            model(x)[0][0, 1].backward()
+    assert reason_for_e(findings) == "the score does not depend on its output"
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_branch_that_the_score_uses_detached_is_called_detached(name):
+    model = two_towers(BRANCHES[name], lambda value, h: value + h.detach().mean())
+    findings = hookviz.diagnose(model, torch.rand(2, 4), hookviz.output[0][0, 1])
+    assert "detached" in reason_for_e(findings)
+
+
+def test_an_array_of_a_detached_output_leads_to_the_score():
+    def forward(model, x):
+        return model.v(x) * torch.from_numpy(model.e(x).detach().numpy() * 2).mean()
+
+    model = model_of(forward, v=nn.Linear(4, 3), e=nn.Linear(4, 8))
+    assert "detached" in reason_for_e(hookviz.diagnose(model, torch.rand(2, 4)))
+
+
 def test_a_batchnorm_of_one_value_or_without_variance_is_found(x):
     norm = nn.Sequential(nn.Flatten(), nn.LazyLinear(4), nn.BatchNorm1d(4), nn.Dropout(0.5))
     norm(x)

@@ -140,6 +140,8 @@ class RunRecord:
         True for a step that was only watched: the model's operations are not recorded.
     hidden_in : str
         The transform of torch.func within which layers ran unseen, if the step was only watched.
+    scored_from : list of OperationRecord
+        What made the score, or those outputs of the model that it was computed from.
     broken : dict of type to Exception
         The checks that failed themselves, and how.
     """
@@ -169,6 +171,7 @@ class RunRecord:
     scaler: Any = None
     watched: bool = False
     hidden_in: str = ""
+    scored_from: list[OperationRecord] = field(default_factory=list)
     broken: dict[type[Check], Exception] = field(default_factory=dict)
 
     def show(self, step: Callable[..., object], *given: Any) -> None:

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from ...hooking.interrupts import allow_interrupts, defer_interrupts
 from ...hooking.select import first_names
+from ...hooking.tensors import tensors
 from ...hooking.transforms import TransformError
 from ...run.errors import first_line
-from ...run.recorder import ModuleCall, OperationRecorder
+from ...run.recorder import ModuleCall, OperationRecorder, graph_nodes
 from ...run.session import Session
 from ...run.target import Target
 from .check import Check, LayerCall, RunRecord
@@ -177,6 +178,13 @@ class Examination(OperationLog):
         self.run.suspect |= math.isinf(norm) or (learns and math.isnan(norm))
         return norm
 
+    def scored(self, score: Tensor, output: Any) -> None:
+        """Record what made the score; if that was not recorded, the outputs in its graph."""
+        maker = self.makers.get(score)
+        nodes = {*graph_nodes(score.grad_fn)} if maker is None else set[Any]()
+        used = (self.makers.get(each) for each in tensors(output) if each.grad_fn in nodes)
+        self.run.scored_from = [each for each in (maker, *used) if each is not None]
+
     def skip_backward(self) -> None:
         """Stop listening before the backward, unless its operations are recorded."""
         self._skips = not self.thorough
@@ -273,6 +281,7 @@ def examine(
             examinations[-1].arrived(result.gradients)
             if (last := scores[-1]) is not None:
                 run.score = float(last.detach())
+                examinations[-1].scored(last, result.output)
                 # It may be NaN with a gradient of 0. The sum of masked outputs is rightly −Inf.
                 examinations[-1].reaches(last, end=target is not None)
         for check in run.checks:

@@ -249,6 +249,17 @@ def record_of(operation: Operation, index: int) -> OperationRecord:
     )
 
 
+def behind(*records: OperationRecord) -> set[OperationRecord]:
+    """Return these, and all operations and sources that their values were made from."""
+    waiting, found = [*records], set[OperationRecord]()
+    while waiting:
+        record = waiting.pop()
+        if record not in found:
+            found.add(record)
+            waiting += filter(None, record.makers)
+    return found
+
+
 def origin_of(record: OperationRecord, given: list[Range | None]) -> OperationRecord:
     """Find where an operation's NaN or Inf arose: where its inputs were made, or here."""
     for extent, maker in zip(given, record.makers, strict=True):

@@ -16,7 +16,7 @@ from ..check import EVERY, Check, LayerCall, RunRecord
 from ..deliberate import deliberate_cut
 from ..findings import Finding
 from ..modules import outermost
-from ..records import OUTSIDE, OperationRecord, Place
+from ..records import OUTSIDE, OperationRecord, Place, behind
 
 
 @dataclass(eq=False)
@@ -41,9 +41,14 @@ class GraphBreak:
     def find_layers(self) -> None:
         """Find the layers behind it, and release the graph."""
         if self.node is not None:
-            labels = (label for _, label in labelled(self.node))
-            self.behind = frozenset(each.call.layer for each in labels if each.call is not None)
+            self.behind = _layers(self.node)
             self.node = None
+
+
+def _layers(*nodes: Any) -> frozenset[str]:
+    """Return the layers in autograd's graph behind some of its nodes."""
+    labels = (label for node in nodes for _, label in labelled(node))
+    return frozenset(each.call.layer for each in labels if each.call is not None)
 
 
 def break_at(record: OperationRecord, operation: Operation, run: RunRecord) -> GraphBreak:
@@ -65,7 +70,11 @@ class NoGradient(Check):
     chosen: bool = False  # whether the model returned whole numbers, as a detector its labels
     floats: bool = False  # whether it returned others
     untracked: set[Place] = field(default_factory=set)  # calls that read under torch.no_grad()
-    last: OperationRecord | None = None  # whose result autograd may be about to keep
+    #: Of the last operation, whose results autograd may be about to keep.
+    instruction: tuple[int, int] | None = None
+    taken: list[OperationRecord] = field(default_factory=list)  # numbers that left torch
+    outputs: list[Any] = field(default_factory=list, repr=False)  # their nodes, until the end
+    leads: frozenset[str] = frozenset()  # the layers in the graph of the model's outputs
     cut_off: bool = False  # whether the score's graph leads to no weights
 
     # Where the graph ends
@@ -78,7 +87,12 @@ class NoGradient(Check):
                 self._under_no_grad(operation, record, run)
             elif self._ends(operation, record):
                 self.breaks.append(break_at(record, operation, run))
-        self.last = record if operation.name != "detach" else None
+        if operation.name == "local_scalar_dense":
+            self.taken.append(record)
+        if operation.name != "detach":
+            self.instruction = operation.instruction
+        elif self.instruction != operation.instruction:
+            self.instruction = None
 
     def _ends(self, operation: Operation, record: OperationRecord) -> bool:
         given, name = operation.inputs[0], operation.name
@@ -88,8 +102,8 @@ class NoGradient(Check):
         whole = kinds and not any(d.is_floating_point or d.is_complex for d in kinds)
         if not given.requires_grad or not (whole or name in ("detach", "local_scalar_dense")):
             return False
-        # Autograd detaches a result that the gradient needs.
-        return record.maker is not self.last or not hasattr(given.grad_fn, "_saved_result")
+        # Autograd detaches each result that the gradient needs, within the call that made it.
+        return name != "detach" or operation.instruction != self.instruction
 
     def _under_no_grad(self, operation: Operation, record: OperationRecord, run: RunRecord) -> None:
         """Note under which ``torch.no_grad()`` a layer reads what has a gradient."""
@@ -104,14 +118,17 @@ class NoGradient(Check):
         if call is run.calls[0]:
             self.chosen = any(tensor.dtype is torch.int64 for tensor in returned)
             self.floats = any(tensor.is_floating_point() for tensor in returned)
+            self.outputs = [tensor.grad_fn for tensor in returned if tensor.requires_grad]
 
     def finish(self, score: Tensor | None, run: RunRecord) -> None:
         # A walk through the graph is only worth it if a gradient is missing.
         if run.used - run.gradient_norms.keys() or run.error is not None or not run.gradient_norms:
             for each in self.breaks:
                 each.find_layers()
+            self.leads = _layers(*self.outputs)
         else:
             self.breaks.clear()
+        self.outputs.clear()
         self.cut_off = (
             score is not None and not run.gradient_norms and _leads_nowhere(score, run.weights)
         )
@@ -208,7 +225,25 @@ class NoGradient(Check):
             # Nobody knows from where tolist() or numpy() took the numbers of a new tensor.
             last = run.calls.index(calls[-1])
             found = [e for e in ends if e.record.name == "lift_fresh" and e.after > last]
+        if not untracked and not self._may_use(name, within, run):
+            return None
+        # A number that is taken out may be for a log; it counts if nothing else ends the graph.
+        found = [each for each in found if each.record.name != "local_scalar_dense"] or found
         return found[-1].record if found else None
+
+    def _may_use(self, name: str, within: set[str], run: RunRecord) -> bool:
+        """Return False if no value of a module leads to the score, which a log does not change."""
+        used = behind(*run.scored_from)
+
+        def leads(records: set[OperationRecord]) -> bool:
+            own = run.parameters[name]
+            return any(e.layer in within or e.title in own for e in records)
+
+        if not run.scored_from or leads(used):
+            return True
+        # Numbers may return as others, or as an array: then nobody knows what became of them.
+        arrays = any(e.index < 0 and e.name == "constant" and not e.stored for e in used)
+        return (arrays or leads(behind(*self.taken))) and not self.leads & within
 
 
 def _leads_nowhere(score: Tensor, weights: Container[int]) -> bool:
