@@ -1,5 +1,7 @@
 // What is known of a training's recorded step.
 
+import type { Bins } from "./dimension.ts";
+
 /** What a step's bytes hold: its rows, those with weights, and the probe's maps. */
 interface StepLayout {
   rows: string[];
@@ -16,7 +18,7 @@ export interface StepsFacts {
   layouts: StepLayout[];
   statistics: string[];
   norms: string[];
-  bins: { octaves: number; least: number; count: number };
+  bins: Bins;
   limits: Record<string, number>;
   palettes: Record<string, string>;
   trouble: { at: number; row: string } | null;

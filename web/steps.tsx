@@ -3,7 +3,7 @@
 import { render } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { Canvas, Menu, Slider } from "./controls.tsx";
-import { drawDimension, isOdd, usedBins } from "./dimension.ts";
+import { binsInWords, drawDimension, isOdd, usedBins } from "./dimension.ts";
 import { shareOf } from "./dom.ts";
 import { COLOURS, GAP, NAN, paint, paletteOf } from "./levels.ts";
 import { short } from "./numbers.ts";
@@ -133,8 +133,10 @@ function Recorded({ view }: { view: Steps }) {
     "nans",
     "infs",
     "gradient_std",
+    "gradient_nans",
+    "gradient_infs",
     ...facts.norms,
-  ].map((name) => `${statisticName(name)} ${inShort(step.value(name, row))}`);
+  ].map((name) => `${statisticName(name)} ${written(name, step.value(name, row))}`);
   return (
     <>
       <StripView view={view} />
@@ -177,10 +179,10 @@ function stripOf({ facts, steps, rows, known, statistic }: Steps) {
   const limit = facts.limits[statistic];
   const ends = share
     ? "0 to 1"
-    : `${inShort(least)} to ${inShort(most)}${signed ? ", either sign" : ""}${
-      largest > most ? `, the largest ${inShort(largest)}` : ""
+    : `${written(statistic, least)} to ${written(statistic, most)}${signed ? ", either sign" : ""}${
+      largest > most ? `, the largest ${written(statistic, largest)}` : ""
     }`;
-  const marks = limit === undefined ? "" : `; ▲ above ${inShort(limit)} in some step`;
+  const marks = limit === undefined ? "" : `; ▲ above ${short(limit)} in some step`;
   return {
     names: shown.map(({ name }) => name),
     over: shown.map((row) => limit !== undefined && row.values.some((value) => value > limit)),
@@ -228,7 +230,9 @@ function StripView({ view }: { view: Steps }) {
               const { at, name } = under(event);
               if (at === undefined || name === undefined) return;
               const value = view.known.get(at)!.value(statistic, name);
-              setHovered(`step ${at}, ${name}: ${statisticName(statistic)} ${inShort(value)}`);
+              setHovered(
+                `step ${at}, ${name}: ${statisticName(statistic)} ${written(statistic, value)}`,
+              );
             }}
             onPointerLeave={() => setHovered("")}
           />
@@ -307,14 +311,14 @@ interface Side {
 function Bars({ view: { known, at, row, facts }, what, side }: Side) {
   const found = known.get(at)!.histogram(row, side);
   const bins = usedBins([found]);
-  const ends = bins && `${binName(bins.first, facts)} … ${binName(bins.last, facts)}`;
+  const words = binsInWords([found], facts.bins);
   return (
     <>
-      <div class="hv-dim">{bins ? `${what}: log scale, ${ends}` : `no ${what} here`}</div>
+      <div class="hv-dim">{bins ? `${what}: log scale, ${words}` : `no ${what} here`}</div>
       <div
         class="hv-steps-bars"
         role="img"
-        aria-label={`Histogram of ${what} of ${row} at step ${at}, ${ends}`}
+        aria-label={`Histogram of ${what} of ${row} at step ${at}, ${words}`}
         hidden={!bins}
       >
         {bins && Array.from(found.subarray(bins.first, bins.last + 1), (count, n) => (
@@ -348,17 +352,16 @@ function OverTime({ view, what, side }: Side) {
     [row, facts],
   );
   const bins = useMemo(() => usedBins(found), [found]);
-  const ends = bins &&
-    `${binName(bins.first, facts)} at the bottom to ${binName(bins.last, facts)} at the top`;
+  const words = useMemo(() => binsInWords(found, facts.bins), [found]);
   return (
     <>
       <div class="hv-dim" hidden={!bins}>
-        {`${what} over the steps: log scale, brighter means more values, ${ends}`}
+        {`${what} over the steps: brighter means more values; log scale from bottom to top, ${words}`}
       </div>
       <Canvas
         class="hv-steps-dimension"
         role="img"
-        aria-label={`Histograms of ${what} of ${row} in ${inSteps(steps)}, ${ends}`}
+        aria-label={`Histograms of ${what} of ${row} in ${inSteps(steps)}, ${words}`}
         style={{ maxWidth: `${WIDE * steps.length}px` }}
         hidden={!bins}
         paint={(canvas) => bins && drawDimension(canvas, found, bins, palettes.sequential)}
@@ -408,9 +411,14 @@ function drawMaps(
   paint(canvas, tiles, wide, high, palette);
 }
 
-/** @param value NaN where nothing was recorded. */
-function inShort(value: number) {
-  return Number.isNaN(value) ? "–" : short(value);
+/**
+ * A statistic as text; of a count every digit.
+ * @param value NaN where nothing was recorded.
+ */
+function written(statistic: string, value: number) {
+  if (Number.isNaN(value)) return "–";
+  const isCount = /(nans|infs)$/.test(statistic) && Number.isInteger(value);
+  return isCount ? String(value) : short(value);
 }
 
 /** What the first and the last colour stand for, as `colours_of` in Python has it. */
@@ -429,18 +437,9 @@ const STATISTIC_NAMES: Record<string, string> = {
   gradient_std: "gradient standard deviation",
   nans: "NaN",
   infs: "Inf",
+  gradient_nans: "gradient NaN",
+  gradient_infs: "gradient Inf",
 };
 
 /** @param name As in the records. */
 const statisticName = (name: string) => STATISTIC_NAMES[name] ?? name.replaceAll("_", " ");
-
-/** Where a bin begins, toward zero. */
-function binName(place: number, { bins: { octaves, least, count } }: StepsFacts) {
-  if (place === 0) return "−Inf";
-  if (place === count - 1) return "NaN";
-  if (place === count - 2) return "Inf";
-  if (place === octaves + 1) return "0";
-  return place <= octaves
-    ? `−${inShort(2 ** (least + octaves - place + 1))}`
-    : inShort(2 ** (least + place - octaves - 1));
-}

@@ -71,3 +71,19 @@ def test_strip_numbers_and_labels_of_a_training_are_shown(shown):
     assert box["width"] > 0.85 * page.evaluate("document.body.clientWidth")
     page.mouse.move(box["x"] + box["width"] * 5.5 / STEPS, box["y"] + box["height"] * 1.5 / 4)
     expect(page.get_by_text("step 5, 1: dead 1")).to_have_count(1)
+
+
+def test_nan_in_outputs_and_gradients_are_counted_exactly(shown):
+    model = nn.Sequential(nn.Conv2d(1, 8, 1))
+    nn.init.constant_(model[0].weight, torch.nan)
+    gradient = torch.zeros(1, 8, 28, 28)
+    gradient.view(-1)[:1234] = torch.nan
+    watch = hookviz.watch(model, every=1)
+    with watch:
+        model(torch.rand(1, 1, 28, 28)).backward(gradient)
+    page = shown(watch.to_html())
+    expect(page.locator(".hv-steps-numbers")).to_contain_text(
+        "NaN 6272 · Inf 0 · gradient standard deviation 0 · gradient NaN 1234 · gradient Inf 0"
+    )
+    expect(page.get_by_text("activations: log scale, only NaN")).to_be_visible()
+    expect(page.get_by_text("gradients: log scale, 0, and NaN in magenta")).to_be_visible()
