@@ -56,7 +56,7 @@ export function CardView({ card, panel }: { card: Card; panel: Panel }) {
   if (!isHere) return null;
   const { data, at: { channel } } = shown;
   const { source } = app;
-  const hasWhy = Boolean(source.why) && !data.header.query;
+  const hasWhy = app.parts.drawers.offered.has("why");
   if (hasWhy && source.switches) source.why?.({ ask: "prepare" });
   const brush = app.pictures?.isOffered ? app.pictures.brush : null;
   const canOcclude = brush && !data.header.parts && data.header.place !== null;

@@ -15,6 +15,7 @@ export class Gallery implements Pictures {
   camera: Camera;
   reading: Promise<unknown> = Promise.resolve(); // the file that was given before
   brush: Brush;
+  pairs = true;
   words = "";
 
   constructor(

@@ -29,7 +29,8 @@ const KEY_WORDS: Array<[string, string]> = [
   ["?", "this list"],
 ];
 
-const HANDS = new Set([CLASS, THUMBNAIL]); // which need the notebook
+/** The drawers that keys open. */
+const DRAWERS: Record<string, string> = { w: "why", m: "map", a: "heatmaps" };
 
 /** A modal sheet over the view; Esc closes it, and its keys are its own. */
 export function Sheet({ label, onClose, children, ...attributes }: {
@@ -66,9 +67,10 @@ export function Sheet({ label, onClose, children, ...attributes }: {
 export function Help({ app, onClose }: { app: App; onClose: () => void }) {
   const [isTour, setTour] = useState(false);
   if (isTour) return <Tour app={app} onClose={onClose} />;
+  const { source, pictures, parts: { drawers } } = app;
   const keys = KEY_WORDS.filter(([key]) =>
-    (key !== "w" || app.source.why) && (key !== "m" || app.source.map) &&
-    (app.source.write || !HANDS.has(key))
+    (!DRAWERS[key] || drawers.offered.has(DRAWERS[key])) &&
+    (key !== CLASS || source.write) && (key !== THUMBNAIL || pictures?.pairs)
   );
   return (
     <Sheet label="keys" onClose={onClose}>

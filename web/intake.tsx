@@ -159,6 +159,8 @@ export class Camera {
 /** What the drawer of pictures has besides the output. */
 export interface Pictures {
   isOffered: boolean;
+  /** Whether two can be shown side by side. */
+  pairs: boolean;
   brush: Brush;
   view: () => JSX.Element;
 }
@@ -180,6 +182,7 @@ export function CameraToggle({ camera, onToggle }: { camera: Camera; onToggle: (
 export class Intake implements Pictures {
   camera: Camera;
   brush: Brush;
+  pairs = false;
 
   constructor(public app: App, public source: NetworkSource) {
     this.camera = new Camera(() => app.schedule(), app.ended.signal);

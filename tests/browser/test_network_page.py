@@ -497,6 +497,21 @@ def test_a_picture_file_and_strokes_change_the_input_and_can_be_undone(network, 
     page.get_by_text("'no.png' is not a picture that this browser can read").wait_for()
 
 
+def test_card_and_keys_offer_only_what_the_page_can_do(network):
+    page = network
+    point(page.locator(".hv-activation .hv-frame"), 0.5, 0.5, click=True)
+    card = page.get_by_role("group", name="the chosen position")
+    expect(card.get_by_role("button", name="sort by this")).to_be_visible()
+    expect(card.get_by_role("button", name="why?")).to_have_count(0)
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    keys = page.locator(".hv-keys th")
+    expect(keys.filter(has_text="⇧ click a prediction")).to_have_count(1)
+    expect(keys.filter(has_text=re.compile("^(m|a)$"))).to_have_count(2)
+    expect(keys.filter(has_text=re.compile("thumbnail|^w$"))).to_have_count(0)
+    page.keyboard.press("Escape")
+
+
 def squared(picture):
     return transforms.functional.to_tensor(picture.resize((56, 56))) ** 2
 
