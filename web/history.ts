@@ -1,7 +1,8 @@
-// Undo and redo: one history of edits, target, layer and channel.
+// Undo and redo: one history of edits, input, target, layer and channel.
 
 import type { App, Awaited } from "./app.ts";
 import type { TargetFacts } from "./messages.d.ts";
+import type { Input } from "./network.ts";
 import type { Place } from "./state.ts";
 
 interface Moment {
@@ -13,6 +14,8 @@ interface Moment {
   awaited: Awaited | null;
   target: TargetFacts;
   edits: number[];
+  /** What the network gets, where a page can bring it back; painting changes it. */
+  input: Input | undefined;
 }
 
 const TOGETHER = 700; // milliseconds: layers and channels that follow each other sooner are one step
@@ -32,7 +35,7 @@ export class History {
   ) {}
 
   get now(): Moment {
-    const { at: { layer, channel, place }, awaited, facts } = this.app;
+    const { at: { layer, channel, place }, awaited, facts, source } = this.app;
     return {
       layer,
       channel,
@@ -40,6 +43,7 @@ export class History {
       awaited,
       target: facts.target,
       edits: facts.edits.map(({ key }) => key),
+      input: source.input,
     };
   }
 
@@ -61,8 +65,9 @@ export class History {
     } else if (isLoaded && current.awaited && this.isSameLayer(now, current)) {
       this.moments[this.at] = now;
     } else if (this.going) this.follow(now, current);
-    else if (this.same(now, current)) current.place = now.place;
-    else if (isLoaded || !this.isWalk(now, current)) this.add(now, current);
+    else if (this.same(now, current)) {
+      Object.assign(current, { place: now.place, input: now.input });
+    } else if (isLoaded || !this.isWalk(now, current)) this.add(now, current);
   }
 
   /** Layers and channels in quick succession are one moment, so that one step leads back. */
@@ -99,9 +104,9 @@ export class History {
   }
 
   same(one: Moment, other: Moment) {
-    const key = ({ layer, channel, target, edits }: Moment) => {
+    const key = ({ layer, channel, target, edits, input }: Moment) => {
       const { chosen, written, name } = target;
-      return JSON.stringify([layer, channel, chosen && (written ?? name), edits]);
+      return JSON.stringify([layer, channel, chosen && (written ?? name), edits, input?.key]);
     };
     return key(one) === key(other);
   }
@@ -129,7 +134,7 @@ export class History {
     if (!moment) return;
     this.at = to;
     this.overtook = overtakes;
-    const { layer, channel, place, awaited, target, edits } = moment;
+    const { layer, channel, place, awaited, target, edits, input } = moment;
     const { source, facts } = app;
     // While a request is under way, its result is not shown yet.
     const { busy } = source;
@@ -139,6 +144,7 @@ export class History {
     const isSameTarget = target.chosen === facts.target.chosen &&
       target.written === facts.target.written;
     if (busy || !isSameTarget) source.retarget?.(target);
+    if (input && input !== source.input) source.restore?.(input);
     this.requested = source.requested ?? 0;
     this.going = true;
     app.goTo({ layer, channel, place });

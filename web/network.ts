@@ -59,6 +59,8 @@ export interface Input {
   shape: number[];
   picture: Picture | null;
   unpainted?: Input;
+  /** Different for each, but one for all frames of the camera: those are one step of the history. */
+  key?: number;
 }
 
 /** Maps and gradients of a call, one behind the other, and how many of which size. */
@@ -87,6 +89,7 @@ export class NetworkSource {
   original: Input;
   given = 0; // inputs that were asked for, each with its number
   taken = 0; // number of the one that is shown
+  used = 0; // the largest key of an input
   edits: Factor[] = [];
   known: Factor[] = []; // all edits that there have been, by their key
   targetClass: number | null;
@@ -634,6 +637,7 @@ export class NetworkSource {
 
   /** @param kept Whether the input before can be brought back. */
   use(input: Input, kept: boolean) {
+    input.key ??= ++this.used;
     if (kept) this.past = [...this.past.slice(-30), this.input];
     this.input = input;
     this.say("");
@@ -647,6 +651,15 @@ export class NetworkSource {
     if (before) this.use(before, false);
   }
 
+  /** An earlier input, or after that a later one. */
+  restore(input: Input) {
+    const place = this.past.lastIndexOf(input);
+    const { past } = this;
+    this.overtake();
+    this.use(input, place < 0);
+    if (place >= 0) this.past = past.slice(0, place);
+  }
+
   /**
    * A frame of the camera: it is shown together with its maps, unless something else came.
    * @param on Whether the camera still is.
@@ -654,7 +667,7 @@ export class NetworkSource {
   async film(picture: Rgb, on: () => boolean) {
     if (this.running.works) return; // a heatmap of many runs is of one frame
     const { answers } = this;
-    const input = this.inputOf(picture);
+    const input = { ...this.inputOf(picture), key: FRAME };
     const next = this.fresh(input);
     next.edited.add(await this.runner.run(next.edited.feeds, this.wantedOf("edited")));
     if (this.edits.length) {
@@ -694,6 +707,7 @@ export class NetworkSource {
   }
 }
 
+const FRAME = 0;
 const NONE = { values: null, shape: [], none: "this heatmap is not computed in a page" };
 const OF_CLASSES = "for classes only: choose one as the target";
 const NO_BOXES = "Boxes of another picture, or after an edit, need the notebook.";

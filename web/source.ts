@@ -23,7 +23,7 @@ import type {
   WhyAnswer,
   WithoutAnswer,
 } from "./messages.d.ts";
-import type { CallFacts } from "./network.ts";
+import type { CallFacts, Input } from "./network.ts";
 import type { Found } from "./output.tsx";
 import type { Found as Sides } from "./pair.tsx";
 import type { Running } from "./running.ts";
@@ -154,6 +154,9 @@ export interface Source {
   gradientsOf?: string;
   /** Back to an earlier target. */
   retarget?: (target: TargetFacts) => void;
+  /** What the network gets, and back to an earlier one. */
+  input?: Input;
+  restore?: (input: Input) => void;
   /** Whether a request is on its way; and how many were made. */
   busy?: boolean;
   requested?: number;

@@ -497,6 +497,28 @@ def test_a_picture_file_and_strokes_change_the_input_and_can_be_undone(network, 
     page.get_by_text("'no.png' is not a picture that this browser can read").wait_for()
 
 
+def test_a_stroke_is_undone_and_redone_before_the_channel(network):
+    page = network
+    channel = page.locator(".hv-number-now").first
+    before = channel.inner_text()
+    page.keyboard.press("ArrowRight")
+    expect(channel).not_to_have_text(before)
+    after, first = channel.inner_text(), values(page, "input")
+    open_drawer(page, "Edit")
+    page.get_by_role("button", name="paint", exact=True).click()
+    page.get_by_role("combobox", name="tool", exact=True).select_option("brush")
+    point(page.get_by_label("paint here"), 1 / 4, 1 / 2, click=True)
+    painted = values(page, "input")
+    assert not np.array_equal(painted, first)
+    for key, wanted in (("z", first), ("Shift+Z", painted), ("z", first)):
+        page.keyboard.press(f"Control+{key}")
+        assert np.array_equal(values(page, "input"), wanted), key
+        expect(channel).to_have_text(after)
+    page.keyboard.press("Control+z")
+    expect(channel).to_have_text(before)
+    close_drawer(page)
+
+
 def test_card_and_keys_offer_only_what_the_page_can_do(network):
     page = network
     point(page.locator(".hv-activation .hv-frame"), 0.5, 0.5, click=True)

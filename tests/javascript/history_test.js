@@ -24,6 +24,8 @@ function app() {
       requested: 0,
       edit: (request) => made.ask(() => made.facts.edits = request.keys.map((key) => ({ key }))),
       retarget: (target) => made.ask(() => made.facts.target = target),
+      input: { key: 1 },
+      restore: (input) => made.source.input = input,
     },
     goTo: (at) => Object.assign(made, { at, awaited: null }),
     schedule: () => {},
@@ -82,6 +84,35 @@ test("one history of layers, channels, targets and edits", () => {
   assert.deepEqual(go(1), ["b", 9, 2, "0"]);
   assert.equal(history.at, history.moments.length - 1);
   assert.deepEqual(go(-1), ["b", 3, 2, "0"]);
+});
+
+test("a change of the input is undone in its order", () => {
+  const { made, move, go } = app();
+  const shown = () => [made.at.channel, made.source.input.key];
+  move({ channel: 3 });
+  made.source.input = { key: 2 };
+  move({});
+  move({ channel: 4 });
+  go(-1);
+  assert.deepEqual(shown(), [3, 2]);
+  go(-1);
+  assert.deepEqual(shown(), [3, 1]);
+  go(1);
+  assert.deepEqual(shown(), [3, 2]);
+});
+
+test("frames of the camera are one step, and the last one comes back", () => {
+  const { made, move, go } = app();
+  for (const frame of [1, 2, 3]) {
+    made.source.input = { key: 0, frame };
+    move({});
+  }
+  made.source.input = { key: 2 };
+  move({});
+  go(-1);
+  assert.equal(made.source.input.frame, 3);
+  go(-1);
+  assert.equal(made.source.input.key, 1);
 });
 
 test("a walk in quick succession is one step", () => {
