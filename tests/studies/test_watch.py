@@ -583,6 +583,7 @@ def test_the_first_nan_is_found_in_a_gradient():
     trouble = watch.first_trouble
     assert (trouble.phase, trouble.layer) == ("backward", "")
     assert "the gradient of what the model returned" in str(trouble)
+    assert "<td>32 NaN</td>" in watch._repr_html_()  # and not the deviation of no values
 
 
 @pytest.mark.parametrize(("fault", "kinds"), [(1.0, []), (math.inf, ["inf"]), (math.nan, ["nan"])])

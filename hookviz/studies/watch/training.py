@@ -226,13 +226,16 @@ def _row(record: dict[str, Any]) -> tuple[str, ...]:
     def said(name: str) -> str:
         return "–" if record[name] is None else number(float(record[name]))
 
-    words = {"nans": "NaN", "infs": "Inf"}
-    wrong = [f"{record[name]:,} {word}" for name, word in words.items() if record[name]]
+    def wrong(side: str) -> str:
+        counts = {"NaN": record[f"{side}nans"], "Inf": record[f"{side}infs"]}
+        return ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
+
     return (
         call_name(record["layer"], record["call"], record["path"]),
         record["type"],
         *map(said, ("mean", "std", "min", "max")),
         "–" if record["zeros"] is None else f"{100 * record['zeros']:.3g} %",
-        ", ".join(wrong) or "0",
-        *map(said, ("gradient_std", "weight_norm", "update_ratio")),
+        wrong("") or "0",
+        wrong("gradient_") or said("gradient_std"),  # which is that of the finite values
+        *map(said, ("weight_norm", "update_ratio")),
     )
