@@ -6,13 +6,14 @@ import re
 
 OVERWRITTEN = re.compile("modified by an inplace operation")
 IN_PLACE = re.compile("modified by an inplace operation|leaf Variable that requires grad")
-NO_GRAPH = re.compile("without a gradient|does not require grad")  # the first is hookviz's
+NO_GRAPH = re.compile("does not require grad")
 WRONG_ARGUMENTS = re.compile(
     r"missing \d+ required (positional|keyword)|positional arguments? but|unexpected keyword"
 )
 LABELS = re.compile("[Tt]arget.*out of bounds|n_classes")
 
 KINDS = {
+    "no gradient": NO_GRAPH,
     "in place": IN_PLACE,
     "batchnorm": re.compile("more than 1 value per channel"),
     "shape": re.compile(
@@ -39,10 +40,9 @@ FIXES = {
     "x.relu(), inplace=False. hookviz.diagnose(model, x, lambda output: loss(output, y)) names the "
     "line that writes.",
     "leaf Variable that requires grad": "Change weights within torch.no_grad(), or a copy of them.",
-    "without a gradient|does not require grad": "The loss is detached from the model: look for "
+    "does not require grad": "The loss is detached from the model: look for "
     "detach(), .data, .item(), argmax or torch.no_grad() on the way to it.",
-    "created only for scalar outputs|not one number": "Reduce it to one number first: "
-    "loss.mean().backward().",
+    "created only for scalar outputs": "Reduce it to one number first: loss.mean().backward().",
     "backward through the graph a second time": "Call backward() once for each forward: add losses "
     "up first, and detach() what you keep from one step to the next.",
     r"expected [2-5]D.* input \(got [1-4]D input\)": "Give it a batch, even if of one "

@@ -273,6 +273,18 @@ def sample_scores(logits: Tensor, target: Target, class_names: Sequence[str] = (
     return logits[:, first] - logits[:, others].mean(1) if others else logits[:, first]
 
 
+class TargetError(ValueError):
+    """A target's result is not a score; ``advice`` says what to return instead."""
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(f"{message}: {advice}." if advice else f"{message}.")
+        self.message, self.advice = message, advice
+
+
+class NoGradientError(TargetError):
+    """A target's number has no gradient."""
+
+
 def one_number(target: Callable[[Any], Tensor], output: Any) -> Tensor:
     """Call a function as target; raise ``ValueError`` unless it returns one number."""
     score = target(output)
@@ -284,7 +296,7 @@ def one_number(target: Callable[[Any], Tensor], output: Any) -> Tensor:
     else:
         shape = f"shape {tuple(score.shape)}" if isinstance(score, Tensor) else repr(score)
         what = f"target= returned {shape}"
-    raise ValueError(f"{what}, not one number: sum or index it.")
+    raise TargetError(f"{what}, not one number", "sum or index it")
 
 
 def differentiable(target: Callable[[Any], Tensor], output: Any) -> Tensor:
@@ -293,12 +305,12 @@ def differentiable(target: Callable[[Any], Tensor], output: Any) -> Tensor:
     if score.requires_grad:
         return score
     if isinstance(target, Output):
-        raise ValueError(
-            f"{target} has no gradient: it is {score.dtype}, or detached in the model."
+        raise NoGradientError(
+            f"{target} has no gradient: it is {score.dtype}, or detached in the model"
         )
     outputs, why = tensors(output), ""
     advice = "compute it from the output without float(), item(), detach() or argmax()"
     if outputs and not any(each.requires_grad for each in outputs):
         why = ", nor has the model's output one"
         advice = "see whether the model detaches or rounds its input, or runs under torch.no_grad()"
-    raise ValueError(f"target= returned a number without a gradient{why}: {advice}.")
+    raise NoGradientError(f"target= returned a number without a gradient{why}", advice)

@@ -1,6 +1,7 @@
 """``hookviz.diagnose`` names planted faults and finds nothing in healthy models."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -333,6 +334,23 @@ def test_an_array_of_a_detached_output_leads_to_the_score():
 
     model = model_of(forward, v=nn.Linear(4, 3), e=nn.Linear(4, 8))
     assert "detached" in reason_for_e(hookviz.diagnose(model, torch.rand(2, 4)))
+
+
+def nothing(output):
+    return torch.zeros(3) - torch.zeros(2)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (lambda output: output["logits"], r"^target= returned shape \(2, 5\), not one number\.$"),
+        (lambda output: 3.0, r"^target= returned a number without a gradient\.$"),
+        (nothing, "^Computing the score raised RuntimeError: The size"),
+    ],
+)
+def test_a_target_that_fails_is_not_an_error_of_the_model(x, target, message):
+    finding = hookviz.diagnose(Net(), x, target)[0]
+    assert finding.severity == "error" and re.search(message, finding.message)
 
 
 def test_a_batchnorm_of_one_value_or_without_variance_is_found(x):

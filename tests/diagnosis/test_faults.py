@@ -443,7 +443,7 @@ FAULTS = {
         right=lambda out, y: F.gaussian_nll_loss(out[:, 0], y.float(), F.softplus(out[:, 1])),
     ),
     "accuracy as a loss": Fault(
-        "error", "", "cross_entropy", **ERROR,
+        "no gradient", "argmax ends the graph in the score", "cross_entropy", **ERROR,
         wrong=lambda out, y: (out.argmax(1) == y).float().mean(),
     ),
     "not one number": Fault(
@@ -457,7 +457,13 @@ FAULTS = {
     "a loss made again": Fault(
         "no gradient", "cut off from the model", **ERROR, line=True, wrong=made_again,
     ),
-    "a detached output": Fault("error", **ERROR, line=True, wrong=detached),
+    "a detached output": Fault(
+        "no gradient", "detach ends the graph in the score", **ERROR, line=True, wrong=detached
+    ),
+    "a count as the output": Fault(
+        "no gradient", "argmax ends the graph in the model", "cross_entropy", **ERROR,
+        sick=net(last=lambda x: x.argmax(1).float()), wrong=square,
+    ),
     "a loss times zero": Fault(
         "no gradient", "all 16 samples", "factor of 0", layer="", line=True, wrong=times_zero,
     ),
@@ -591,7 +597,7 @@ FAULTS = {
         **VECTORS | {"sick": WithoutGraph},
     ),
     "no_grad on all": Fault(
-        "error", "", "", **ERROR, line=True, **VECTORS | {"sick": Frozen}
+        "no gradient", "", "", **ERROR, line=True, **VECTORS | {"sick": Frozen}
     ),
     # The mode and hooks
     "a BatchNorm in training mode": Fault(

@@ -41,7 +41,7 @@ X, TWO, HALVES = torch.rand(2, 4), torch.tensor([0, 1]), torch.full((2,), 0.5)
 RAISED = {
     "overwritten": (overwritten, "in place", "Write a new tensor"),
     "a leaf": (leaf_in_place, "in place", "within torch.no_grad()"),
-    "no graph": (lambda: X.sum().backward(), "error", "detached from the model"),
+    "no graph": (lambda: X.sum().backward(), "no gradient", "detached from the model"),
     "no number": (lambda: X.clone().requires_grad_().exp().backward(), "error", "loss.mean()"),
     "twice": (backward_twice, "error", "Call backward() once"),
     "no batch": (lambda: nn.BatchNorm2d(3)(torch.rand(3, 8, 8)), "shape", "x[None]"),

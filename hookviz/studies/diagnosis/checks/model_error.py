@@ -16,7 +16,6 @@ from ....hooking.select import dimensions, is_convolution, type_name
 from ....run.error_messages import (
     IN_PLACE,
     LABELS,
-    NO_GRAPH,
     OVERWRITTEN,
     WRONG_ARGUMENTS,
     fix_of,
@@ -24,11 +23,13 @@ from ....run.error_messages import (
     message_of,
 )
 from ....run.errors import first_line, innermost_call, takes
+from ....run.target import NoGradientError, TargetError
 from ..check import Check, LayerCall, RunRecord
 from ..findings import Finding
 from ..records import OperationRecord
 from .in_place import InPlace
 from .no_gradient import NoGradient
+from .no_gradient import place_of as words_of
 
 COUNTING = {"argmax", "argmin", "eq", "ne", "gt", "ge", "lt", "le", "round", "topk", "max"}
 """Operations of a count, such as the accuracy."""
@@ -47,7 +48,9 @@ class ModelError(Check):
             yield overwrite
             return
         call = _innermost(run, error)
-        where = f"The model raised {type(error).__name__} in {_in_words(call)}"
+        where = f"Computing the score raised {type(error).__name__}"
+        if call is not None:
+            where = f"The model raised {type(error).__name__} in {_in_words(call)}"
         found = _finding(error, where, call, run.check(NoGradient).last_break())
         if run.failed is not None:
             found = replace(found, operation=run.failed.name, phase=run.failed.phase)
@@ -69,6 +72,7 @@ def raised_outside(
     """
     where = f"in {within!r}" if within else "outside of the model"
     found = _finding(error, f"The block raised {type(error).__name__} {where}", None, cut)
+    found = replace(found, outside=found.outside and not within)
     if stepped and OVERWRITTEN.search(message_of(error)):
         found = replace(found, advice=_AFTER_BACKWARD)
     backward = IN_PLACE.search(message_of(error)) or "backward" in message_of(error)
@@ -89,13 +93,20 @@ def _finding(
     frames, _ = _inner_frames(error)
     functional = (each.name for each in frames if each.filename.endswith("functional.py"))
     function = next(functional, "")
-    if cut is not None and cut.file and NO_GRAPH.search(message_of(error)):
-        place, function = {"file": cut.file, "line": cut.line}, cut.name
+    message = f"{words}: {first_line(error)}"
+    if isinstance(error, TargetError):  # hookviz has raised it, neither the model nor the loss
+        kind = "no gradient" if isinstance(error, NoGradientError) else "error"
+        message = f"{error.message}."
+    if cut is not None and cut.file and kind == "no gradient":
+        place, function = cut.place, cut.name
+        message = f"{message.rstrip('.')}; {cut.name} ends the graph in {words_of(cut)}."
     if call is not None and not place["line"] and WRONG_ARGUMENTS.search(message_of(error)):
         code = getattr(call.module.forward, "__code__", None)
         if code is not None and not code.co_filename.startswith(_FOREIGN):
             place = {"file": code.co_filename, "line": code.co_firstlineno}
     advice = _fix(error, call)
+    if isinstance(error, TargetError) and error.advice:
+        advice = error.advice[0].upper() + error.advice[1:] + "."
     if function in COUNTING:
         advice = (
             "Counts have no gradient: train with a loss such as cross_entropy, and use the "
@@ -106,22 +117,18 @@ def _finding(
         cure = cure if call.leaf else "Change this line, or the layers whose outputs meet in it"
         advice = f"{cure}; hookviz.graph(model, x) draws the layers up to there, with their shapes."
     layer, number = call.place if call is not None else ("", 0)
+    where: dict[str, Any] = {"layer": layer, "call": number, "outside": call is None}
     return Finding(
         kind,
         "error",
-        f"{words}: {first_line(error)}",
+        message,
         advice or "Look at the end of the error's traceback.",
-        layer,
-        number,
-        operation=function,
-        **place,
+        **where | place | {"operation": function},
     )
 
 
-def _in_words(call: LayerCall | None) -> str:
+def _in_words(call: LayerCall) -> str:
     """Name the layer that raised an error, its input and where that came from."""
-    if call is None:
-        return "the score"
     kind = type_name(call.module)
     words = f"layer {call.layer!r} ({kind})" if call.layer else f"{kind}'s forward"
     words += f", call {call.call}" if call.call else ""
