@@ -117,13 +117,13 @@ def _finding(
         cure = cure if call.leaf else "Change this line, or the layers whose outputs meet in it"
         advice = f"{cure}; hookviz.graph(model, x) draws the layers up to there, with their shapes."
     layer, number = call.place if call is not None else ("", 0)
-    where: dict[str, Any] = {"layer": layer, "call": number, "outside": call is None}
+    where: dict[str, Any] = {"layer": layer, "call": number, "outside": call is None, **place}
     return Finding(
         kind,
         "error",
         message,
         advice or "Look at the end of the error's traceback.",
-        **where | place | {"operation": function},
+        **{**where, "operation": function},
     )
 
 
