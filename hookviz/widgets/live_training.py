@@ -93,8 +93,9 @@ class LiveTraining(LiveWidget):
             self._canvas = StepsCanvas(training)
             self._canvas.observe(self._take_place, "alive")
         self.push(now=True)
-        if shell := get_ipython():
-            shell.events.register("post_run_cell", self._cell_ran)
+        self._shell: Any = get_ipython()  # at exit, nothing can be imported to ask again
+        if self._shell:
+            self._shell.events.register("post_run_cell", self._cell_ran)
 
     def push(self, now: bool = False) -> None:
         """Send new steps, unless some were sent a moment ago.
@@ -145,6 +146,6 @@ class LiveTraining(LiveWidget):
 
     def close(self) -> None:
         """Release all its widgets; the training goes on."""
-        if not self.closed and (shell := get_ipython()):
-            shell.events.unregister("post_run_cell", self._cell_ran)
+        if not self.closed and self._shell:
+            self._shell.events.unregister("post_run_cell", self._cell_ran)
         super().close()

@@ -97,6 +97,18 @@ def test_an_error_of_the_live_view_does_not_stop_the_training(without_canvas, mo
     shown.close()
 
 
+def test_a_live_view_closes_when_python_ends(without_canvas, monkeypatch):
+    """Then nothing can be imported, and ``get_ipython`` imports."""
+
+    def get_ipython():
+        raise ImportError("sys.meta_path is None, Python is likely shutting down")
+
+    _, shown = watched_training(live=True)
+    monkeypatch.setattr("hookviz.widgets.live_training.get_ipython", get_ipython)
+    shown.close()
+    assert shown.closed
+
+
 def test_the_canvas_gets_new_steps_only(monkeypatch):
     from hookviz.widgets.live_training import StepsCanvas
 
