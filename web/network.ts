@@ -236,6 +236,7 @@ export class NetworkSource {
       answer: answer && boxed ? { ...answer, boxes: [] } : answer,
       verdict: isFirst ? verdict : { text: "", kind: "", layer: null, details: "" },
       notes: [...facts.net.notes, ...(isFirst ? [] : [OTHER]), ...(boxed ? [NO_BOXES] : [])],
+      note: "", // it was about what was asked before
       run: facts.run + 1,
     };
     answers.edited.get(this.wantedOf("edited"));
@@ -514,7 +515,7 @@ export class NetworkSource {
 
   target(number: number) {
     this.follows = false;
-    if (number === this.targetClass && !this.goal) return;
+    if (number === this.targetClass && !this.goal) return this.say("");
     this.goal = null;
     this.targetClass = number;
     this.changed();
@@ -524,7 +525,6 @@ export class NetworkSource {
   toGoal(written: string) {
     try {
       const goal = readTarget(written, this.facts);
-      this.say("");
       if (goal.number !== null) return this.target(goal.number);
       this.follows = false;
       this.goal = goal;
@@ -640,7 +640,6 @@ export class NetworkSource {
     input.key ??= ++this.used;
     if (kept) this.past = [...this.past.slice(-30), this.input];
     this.input = input;
-    this.say("");
     this.changed();
   }
 

@@ -59,8 +59,12 @@ export function Search(props: Props) {
     setOpen(true);
     setPlace(Math.max(Math.min(to, listed.length - 1), 0));
   };
+  /** Without an item, the source says why the text is no target. */
   const take = (item: Item | undefined) => {
-    if (!item) return; // the list says that nothing is found
+    if (!item) {
+      if (!onText || !written) return; // the list says that nothing is found
+      item = { key: TARGET, name: written, more: "" };
+    }
     setText("");
     if (onText && item.key === TARGET) onText(item.name);
     else onChoose(item.key);

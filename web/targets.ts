@@ -97,10 +97,15 @@ function termOf(text: string, facts: PageFacts): Term {
 
 function knownTargets({ net, classes }: PageFacts) {
   const names = net.answers.filter((_, n) => net.inputs[`weights:${n}`]);
-  if (names.length) {
-    return `: index ${names.join(", ")}, and end in .sum() or .mean() if it is not one number.`;
-  }
-  return `: write a class by name or by number, 0 to ${classes.count - 1}.`;
+  const ways = [
+    ...(net.inputs.classes
+      ? [`write a class by name or by number, 0 to ${classes.count - 1}`]
+      : []),
+    ...(names.length
+      ? [`index ${names.join(", ")}, and end in .sum() or .mean() if it is not one number`]
+      : []),
+  ];
+  return `: ${ways.join("; or ")}.`;
 }
 
 /** Where the values stand that indices choose, as in Python; only the shown sample is here. */

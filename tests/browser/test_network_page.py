@@ -416,6 +416,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(painter, shown):
         'output["out"][0, 9, 0, 0]': "index 9 is outside 0 to 4",
         'output["out"][0, 1]': "is 768 numbers, not one",
         "output[3]": "is not a target of this page: index output",
+        "3": "3 is not a target of this page: index output",
     }.items():
         field.fill(wrong)
         field.press("Enter")
@@ -495,6 +496,30 @@ def test_a_picture_file_and_strokes_change_the_input_and_can_be_undone(network, 
     (tmp_path / "no.png").write_text("no picture")
     page.get_by_label("a picture's file").set_input_files(tmp_path / "no.png")
     page.get_by_text("'no.png' is not a picture that this browser can read").wait_for()
+
+
+def test_a_wrong_target_is_named_until_another_is_chosen(written, shown):
+    page, (number, name) = shown(written), likeliest(FIRST)
+    wait_for_tiles(page)
+    field = page.get_by_role("combobox", name="class whose gradient is shown")
+    message = page.locator(".hv-said")
+
+    def write(text):
+        field.fill(text)
+        field.press("Enter")
+
+    for wrong in ("nose", "99", "foo(", f"{name} - nose"):
+        write(wrong)
+        at_fault = wrong.split(" - ")[-1]
+        expect(message).to_have_text(
+            f"{at_fault} is not a target of this page: write a class by name or by number, 0 to 9."
+        )
+    write(str(number))
+    expect(message).to_be_empty()
+    write("nose")
+    expect(message).not_to_be_empty()
+    page.get_by_role("group", name="predictions").locator("button").nth(1).click()
+    expect(message).to_be_empty()
 
 
 def test_a_stroke_is_undone_and_redone_before_the_channel(network):

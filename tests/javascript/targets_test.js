@@ -19,3 +19,16 @@ test("a name of several classes is refused with their numbers", () => {
   const words = "2 classes are called crane, 0, 2: give the number of one.";
   assert.throws(() => readTarget("Crane", FACTS), { message: words });
 });
+
+test("what is not a target is refused with the ways to write one", () => {
+  const ways = "write a class by name or by number, 0 to 2";
+  assert.throws(() => readTarget("nose", FACTS), {
+    message: `nose is not a target of this page: ${ways}.`,
+  });
+  const inputs = { classes: [1, 3], "weights:0": [1, 2, 4, 4] };
+  const both = { ...FACTS, net: { inputs, answers: ["output[1]"] } };
+  const other = "index output[1], and end in .sum() or .mean() if it is not one number";
+  assert.throws(() => readTarget("99", both), {
+    message: `99 is not a target of this page: ${ways}; or ${other}.`,
+  });
+});
