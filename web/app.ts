@@ -516,7 +516,7 @@ export class App {
     slope.label = of === "nothing" ? "gradient" : `gradient of ${of}`;
     slope.alt = `${slope.label}: ${words}`;
     this.bars.slope = null;
-    const none = data.graded ? "" : noGradient(facts);
+    const none = data.graded ? "" : noGradient(this.source);
     slope.tell(none, false, wayTo(this.source, data, none));
     if (!data.graded) return;
     const slopes = sure(data.ranges("gradients", normalize, true)[channel]);

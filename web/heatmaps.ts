@@ -46,7 +46,9 @@ export class Heatmaps {
     if (gradientsOf !== facts.target.name) {
       return { values: null, shape: [], none: onlyFor(facts, at.heatmap, gradientsOf) };
     }
-    if (!data.graded || !data.width) return { values: null, shape: [], none: noGradient(facts) };
+    if (!data.graded || !data.width) {
+      return { values: null, shape: [], none: noGradient(this.source) };
+    }
     if (data.header.shown_after) {
       return { values: null, shape: [], none: "only for the raw output: choose it above the map" };
     }
@@ -85,7 +87,7 @@ export class Heatmaps {
     const hidden = Boolean(picture) && at.alpha === 0;
     const none = !found
       ? (source.waiting ?? "on its way …")
-      : found.none || (found.values ? "" : noGradient(source.facts));
+      : found.none || (found.values ? "" : noGradient(source));
     input.elsewhere = Boolean(data.header.parts) && Boolean(picture) && (hidden || Boolean(none));
     if (none) this.bar = null;
     if (hidden || none) {
@@ -155,7 +157,7 @@ export class Heatmaps {
       : ` (${methodName(facts, at.heatmap)} is of one layer)`;
     this.row = {
       label: isRefused
-        ? (every[0]?.heat?.none ?? noGradient(facts))
+        ? (every[0]?.heat?.none ?? noGradient(source))
         : `${methodName(facts, method)} of ${facts.target.name}${other}: ${found.length} ${
           found.length === 1 ? "layer" : "layers, each on its own scale"
         }`,
@@ -170,8 +172,9 @@ export class Heatmaps {
 }
 
 /** Why there is no gradient. */
-export function noGradient(facts: Facts) {
-  return facts.scored ? ARRIVES_NOT : "choose a target first";
+export function noGradient({ facts, write }: Pick<Source, "facts" | "write">) {
+  if (facts.scored) return ARRIVES_NOT;
+  return write ? "choose a target first" : "this page has no target";
 }
 
 /** The nearest layer with a gradient, not zero everywhere, where none arrives here; of two the earlier. */

@@ -3,7 +3,7 @@
 
 import { CAMS } from "./cams.ts";
 import { className, rankedClasses } from "./classes.ts";
-import { ARRIVES_NOT } from "./heatmaps.ts";
+import { noGradient } from "./heatmaps.ts";
 import { averaged, type Header, Layer } from "./layer.ts";
 import { rangeOf, toLevels } from "./levels.ts";
 import { layerArrays } from "./measures.ts";
@@ -430,7 +430,9 @@ export class NetworkSource {
     const facts = this.callOf(at.layer, at.ofAll ? Infinity : at.call);
     const cam = CAMS[at.heatmap];
     if (!cam) return NONE;
-    if (!this.graded(facts) && at.heatmap !== "activation") return { ...NONE, none: ARRIVES_NOT };
+    if (!this.graded(facts) && at.heatmap !== "activation") {
+      return { ...NONE, none: noGradient(this) };
+    }
     const name = `${at.heatmap} ${facts.name} ${at.depth}`;
     const heatOf = (run: "edited" | "original") => {
       const pair = this.pair(run, facts, at.depth);

@@ -20,7 +20,7 @@ from ..hooking.select import Layers, select_layers
 from ..run.session import Run
 from ..run.target import Target
 from ..tables import counted, megabytes
-from ..view.build import build_frame
+from ..view.build import build_frame, target_hint
 from ..view.heatmaps import heatmap_of
 from ..view.layer import SCORE_DROP
 from ..view.map import map_payload
@@ -79,6 +79,9 @@ COARSE = f"heatmaps larger than {FINE} positions are averaged over 2×2"
 
 RESERVE = 2_000
 """Bytes kept free for the notes on what was reduced."""
+
+NO_TARGET = "no class scores: for gradients, write the page with target=hookviz.output[…]"
+"""The title line's hint in a page that cannot choose a target."""
 
 PageBlock = tuple[dict[str, Any], list[Stream]]
 """An element of a page: values of JSON, and arrays."""
@@ -280,10 +283,16 @@ def begin_page(
         "order": [name for name in choices["order"] if name != SCORE_DROP],
         "heatmap": [name for name in choices["heatmap"] if name in heatmaps],
     }
+    replace_fact(facts, target_hint(view), NO_TARGET)
     picture = picture_payload(view)
     still = html.data_url(still_png(build_frame(view)))
     title = title or f"{facts['model']} in hookviz"
     return PageBeginning(view, facts, title, still, picture)
+
+
+def replace_fact(facts: dict[str, Any], before: str, after: str) -> None:
+    """Replace a fact of a page's title line where it has it."""
+    facts["summary"] = [after if fact == before else fact for fact in facts["summary"]]
 
 
 def set_map_size(facts: dict[str, Any], view: View) -> None:

@@ -120,12 +120,8 @@ def summary(view: View) -> list[str]:
         found.append("in training mode, shown in eval mode")
     found += [view.session.inputs.note] if view.session.inputs.note else []
     found += [cache.unseen] if cache.unseen else []
-    if not view.run.scored and view.run.logits is None:
-        what = "a prediction" if output_of(view).boxes else "a pixel of the output"
-        click = f"click {what} or " if output_of(view) else ""
-        found.append(
-            f"no class scores: {click}give target=hookviz.output[…] to choose what to explain"
-        )
+    if hint := target_hint(view):
+        found.append(hint)
     elif not view.run.scored:
         found.append("no gradient: the scores are computed without a graph, as in int8 layers")
     pictures = [*picture_tensors(view.session.inputs).values()]
@@ -134,6 +130,15 @@ def summary(view: View) -> list[str]:
     found += [f"input{'s' * (len(given) > 1)} {shapes}"] if given else []
     found += [str(parameter.device)] if parameter is not None else []
     return [*found, f"{megabytes(cache.nbytes)} in memory"]
+
+
+def target_hint(view: View) -> str:
+    """Return how to choose a target where there are no class scores; else empty."""
+    if view.run.scored or view.run.logits is not None:
+        return ""
+    what = "a prediction" if output_of(view).boxes else "a pixel of the output"
+    click = f"click {what} or " if output_of(view) else ""
+    return f"no class scores: {click}give target=hookviz.output[…] to choose what to explain"
 
 
 def _opening(view: View) -> str:

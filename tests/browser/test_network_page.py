@@ -365,8 +365,12 @@ def test_a_clicked_pixel_of_the_output_is_the_target(painter, shown):
     wait_for_tiles(page)
     open_drawer(page, "Pictures")
     page.locator(".hv-output canvas").first.wait_for()
-    page.get_by_text("no class scores: click a pixel of the output").wait_for()
-    expect(page.locator(".hv-gradient .hv-words")).to_have_text("choose a target first")
+    title = page.locator(".hv-facts")
+    expect(title).to_contain_text("no class scores: click a pixel of the output to choose what to ")
+    expect(title).to_contain_text("in memory")
+    assert title.inner_text().count("no class scores") == 1
+    for panel in ("gradient", "input"):
+        expect(page.locator(f".hv-{panel} .hv-words")).to_have_text("choose a target first")
     expect(page.get_by_role("combobox", name="class whose gradient is shown")).to_be_visible()
     with torch.no_grad():
         classes = model(x)["out"][0].argmax(0)

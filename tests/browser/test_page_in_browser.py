@@ -178,6 +178,18 @@ def test_a_heatmap_that_the_page_has_for_its_target_only_is_not_replaced(shown):
         expect(words).to_be_empty()
 
 
+def test_a_page_without_a_target_says_so(shown):
+    scores = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 1))
+    model = model_of(lambda m, x: {"out": m.scores(x)}, scores=scores)
+    explorer = hookviz.explore(model, torch.rand(1, 3, 9, 9))
+    page = shown(explorer.to_html())
+    explorer.close()
+    hint = "no class scores: for gradients, write the page with target=hookviz.output[…]"
+    expect(page.locator(".hv-facts")).to_contain_text(hint)
+    for panel in ("gradient", "input"):
+        expect(page.locator(f".hv-{panel} .hv-words")).to_have_text("this page has no target")
+
+
 def test_without_scripts_the_still_picture_is_shown(chrome, explorer, explorer_page):
     context = chrome.new_context(java_script_enabled=False)
     page = context.new_page()

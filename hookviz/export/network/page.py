@@ -29,7 +29,15 @@ from ...view.view import View
 from ..lesson import Step
 from ..packing import Stream, raw
 from ..packing import picture as packed_picture
-from ..page import begin_page, chosen_layers, packed_block, page_map, set_map_size
+from ..page import (
+    NO_TARGET,
+    begin_page,
+    chosen_layers,
+    packed_block,
+    page_map,
+    replace_fact,
+    set_map_size,
+)
 from ..walk import page_kernels
 from .onnx_graph import (
     ExportedNetwork,
@@ -44,6 +52,7 @@ from .transform import is_transformed, page_transform
 THUMBNAILS = 12
 """The most pictures of a batch that are in the page, to choose from."""
 _NO_WALK = "this page computes its numbers in the browser and holds no answers."
+_CLICK = "no class scores: click a pixel of the output to choose what to explain"
 CAMS = "gradcam", "gradcam++", "hirescam", "xgradcam", "layercam", "gradient", "activation"
 """The heatmaps that the page computes from maps and gradients, see ``web/cams.ts``."""
 OCCLUSION = "occlusion"
@@ -129,10 +138,8 @@ def write_network_page(
         "notes": [*filter(None, (_measured(network), network.note, note))],
     }
     facts["notes"] = facts["net"]["notes"]
-    if not view.run.scored and any(name.startswith("weights:") for name in network.inputs):
-        facts["summary"][-1] = (
-            "no class scores: click a pixel of the output to choose what to explain"
-        )
+    if any(name.startswith("weights:") for name in network.inputs):
+        replace_fact(facts, NO_TARGET, _CLICK)
     facts["why"] = {"output": None}
     weights, tiles = page_kernels(view, names)
     held = {"answers": [], "weights": weights, "none": _NO_WALK}
