@@ -210,3 +210,60 @@ def test_contributions_use_the_computed_weights(name):
     assert contributions.value == pytest.approx(
         contributions.bias + float(contributions.products.sum()), rel=1e-5
     )
+
+
+class Packed(torch.Tensor):
+    """Quantized weights as torchao has them: their class refuses most operations."""
+
+    @staticmethod
+    def __new__(cls, whole, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, whole.shape, dtype=scale.dtype)
+
+    def __init__(self, whole, scale):
+        self.whole, self.scale = whole, scale
+
+    def dequantize(self):
+        return self.whole * self.scale
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is nn.functional.linear:
+            x, weight, bias = args
+            return nn.functional.linear(x, weight.dequantize(), bias)
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.detach.default:
+            return Packed(args[0].whole, args[0].scale)
+        raise NotImplementedError(f"Packed: {function}")
+
+
+def packed():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    for layer in (model[0], model[2]):
+        whole, scale = (layer.weight.detach() * 99).round().to(torch.int8), torch.tensor(1 / 99)
+        layer.weight = nn.Parameter(Packed(whole, scale), requires_grad=False)
+    return model
+
+
+def test_weights_of_a_quantized_class_are_read():
+    model, x = packed(), torch.rand(4, 6)
+    found = hookviz.diagnose(model, x)
+    assert found.healthy and "not examined" not in [each.kind for each in found]
+    explorer = hookviz.explore(model, x, layers=nn.Linear)
+    assert torch.equal(explorer.cache["2"].activation, model(x))
+    assert hookviz.survey(model, list(x), layers=nn.Linear).records()
+
+
+def test_weights_of_a_quantized_class_that_are_zero_are_found():
+    model = packed()
+    model[0].weight.whole.zero_()
+    found = hookviz.diagnose(model, torch.rand(4, 6))
+    assert ("zero weights", "0") in [(each.kind, each.layer) for each in found]
+
+
+def test_weights_of_a_quantized_class_are_not_shuffled():
+    with pytest.raises(ValueError, match=r"'0\.weight' is quantized \(Packed\) and cannot be shuf"):
+        hookviz.metrics.sanity_check(packed(), torch.rand(4, 6), "saliency", layer="0")

@@ -14,6 +14,7 @@ from ..hooking.arguments import whole_number
 from ..hooking.handles import HookManager
 from ..hooking.interrupts import Block, defer_interrupts
 from ..hooking.select import check_model, is_convolution, select_layer
+from ..hooking.weights import is_packed
 from ..run.errors import refuse_quantized
 from ..run.inputs import Transform
 from ..run.progress import Progress
@@ -114,7 +115,13 @@ def sanity_check(
     whole_number("steps", steps)
     whole_number("seed", seed, 0)
     target = check_target(target)
-    refuse_quantized(model)  # packed weights cannot be shuffled
+    refuse_quantized(model)
+    for name, parameter in model.named_parameters():
+        if is_packed(parameter):
+            raise ValueError(
+                f"{name!r} is quantized ({type(parameter).__name__}) and cannot be shuffled: take "
+                "the float model that was quantized."
+            )
     session = Session.of(
         model, inputs, weights=weights, transform=transform, class_names=class_names
     )

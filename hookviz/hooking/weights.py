@@ -12,6 +12,8 @@ from torch import Tensor, nn
 def stored_tensor(module: nn.Module, name: str) -> Tensor | None:
     """Return a parameter, buffer or attribute of a module; None if it is missing or computed.
 
+    Of quantized weights it returns the numbers that they stand for.
+
     Hooks that rewrite a weight, as those of pruning, leave their last result as a plain attribute.
 
     Examples
@@ -23,6 +25,16 @@ def stored_tensor(module: nn.Module, name: str) -> Tensor | None:
     True
     """
     for holder in (module._parameters, module._buffers, vars(module)):
-        if name in holder and isinstance(holder[name], Tensor):
-            return holder[name]
+        if isinstance(tensor := holder.get(name), Tensor):
+            return numbers_of(tensor)
     return None
+
+
+def is_packed(tensor: Tensor) -> bool:
+    """Return True for a quantized tensor, also for one of a library's class, such as torchao's."""
+    return tensor.is_quantized or type(tensor).dequantize is not Tensor.dequantize
+
+
+def numbers_of(tensor: Tensor) -> Tensor:
+    """Return the numbers of a quantized tensor as floats; any other tensor unchanged."""
+    return tensor.detach().dequantize() if is_packed(tensor) else tensor

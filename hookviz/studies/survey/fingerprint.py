@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ...hooking.select import type_name
 from ...hooking.tensors import tensors
+from ...hooking.weights import numbers_of
 from ...run.inputs import ModelInput
 from ...run.state import preserved_state
 
@@ -45,7 +46,7 @@ def model_marks(model: nn.Module) -> dict[str, Any]:
 
 
 def _add(tensor: Tensor, checksum: int) -> int:
-    values = tensor.detach().dequantize() if tensor.is_quantized else tensor.detach()
+    values = numbers_of(tensor).detach()
     # A copy: memory of which numpy has a view can no longer be resized, as by an observer.
     content = values.cpu().flatten().clone().view(torch.uint8)
     return zlib.crc32(content.numpy().data, checksum)
