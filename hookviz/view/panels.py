@@ -160,11 +160,15 @@ def flatness(gradients: np.ndarray) -> np.ndarray:
 
 FLAT = (
     "",
-    "no gradient: the target does not depend on this map",
+    "zero everywhere: the target does not use this map, or a later layer blocks the gradient",
     "flat, as before average pooling: try an earlier layer",
     "flat, because a ReLU and average pooling follow: try an earlier layer",
     "no gradient reaches this layer: it is zero in all channels",
     "zero at 99 % of the positions or more",
     "no gradient arrives at this query: it is zero in all heads",
 )
-"""Notes on flat gradients, see `flatness`; the last one is for the attention of a query."""
+"""Notes on flat gradients, see `flatness`; the last one is for the attention of a query.
+
+A gradient of zero does not show that the target is independent of a map: a ReLU's is zero at zero,
+as behind a channel that is switched off.
+"""

@@ -129,7 +129,14 @@ def test_a_note_on_a_missing_gradient_is_true_of_other_layers_and_queries():
     """No ReLU is named where none follows, and a query without a gradient is not the layer."""
     model = nn.Sequential(nn.Conv2d(1, 2, 1)).eval()
     explorer = hookviz.explore(model, torch.rand(1, 1, 6, 6), hookviz.output[0, 0, 3, 3], channel=1)
-    assert explorer.frame.panels[1].note == "no gradient: the target does not depend on this map"
+    note = "zero everywhere: the target does not use this map, or a later layer blocks the gradient"
+    assert explorer.frame.panels[1].note == note
+    model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU(), nn.Conv2d(2, 1, 3)).eval()
+    nn.init.constant_(model[0].bias, 9)  # both ReLUs are open, until a channel is switched off
+    target = hookviz.output.sum()
+    explorer = hookviz.explore(model, torch.rand(1, 1, 6, 6), target, layer="0", channel=0)
+    explorer.edit(channels=0)
+    assert explorer.frame.panels[1].note == note
 
     digit = hookviz.models.demo_digits()[3]
     last = "encoder.layers.encoder_layer_2.self_attention.heads"
