@@ -116,6 +116,9 @@ def test_a_click_in_a_face_map_is_the_target(opened):
     field.fill("output[7] - output[1].sum()")
     field.press("Enter")
     app.get_by_text("The model's output has no output[7]").first.wait_for()
+    field.fill("foo(")
+    field.press("Enter")
+    app.get_by_text("target='foo(' is a name, but no class names are known").first.wait_for()
     assert "output[0].sum() - output[1].sum() |" in said.inner_text()
     # The output is unchanged, so its map stays and accepts clicks before the answer arrives.
     assert not any(notebook.page.evaluate("said"))
