@@ -93,7 +93,8 @@ def diagnose(
       reached the output or a weight. Operations that pass it on are counted, not listed, and
       masks of −Inf are not, unless the loss is infinite or they fill an output.
     - ``"half precision"``: results above half of the type's largest number, or more than a tenth
-      of a tensor's numbers that become 0 in the type.
+      of a tensor's numbers that become 0 in the type; not those that a cast loses beside numbers
+      ten million times as large, as a mask of −100 makes them.
     - ``"dead"``, ``"constant"``, ``"saturated"``: more than half of a layer's channels are zero,
       or the same number, everywhere; or nine tenths of a sigmoid's or tanh's values at its ends.
       Nothing where a sigmoid gates or answers; a note where channels were trained away;
@@ -106,10 +107,10 @@ def diagnose(
     - ``"loss"``, ``"input scale"``: targets that the loss does not take, such as a mask of 0 and
       255, a softmax before a cross entropy, (N, 1) against (N,) and the like; input on another
       scale than the first BatchNorm saw in training.
-    - ``"no gradient"``, ``"unused"``: weights that no gradient reaches, or a score whose gradient
-      is 0, and why: detached, under ``no_grad``, times 0; layers that never ran.
+    - ``"no gradient"``, ``"unused"``: weights that no gradient reaches, or a score that has none
+      or one of 0, and why: detached, under ``no_grad``, times 0; layers that never ran.
     - ``"not examined"``: layers that hooks cannot see, such as those of a ``ScriptModule``, or,
-      in a ``with`` block, those that run within ``torch.vmap``.
+      in a ``with`` block, those that run within ``torch.vmap``; a check of hookviz that failed.
     - ``"batchnorm"``, ``"dropout"``, ``"training mode"``: layers that act differently in training;
       a dropout of everything.
     - ``"in place"``: outputs that are overwritten by a later layer; an error where a gradient
