@@ -173,7 +173,7 @@ export class Heatmaps {
 
 /** Why there is no gradient. */
 export function noGradient({ facts, write }: Pick<Source, "facts" | "write">) {
-  if (facts.scored) return ARRIVES_NOT;
+  if (facts.scored || facts.predictions.length) return ARRIVES_NOT;
   return write ? "choose a target first" : "this page has no target";
 }
 

@@ -190,6 +190,16 @@ def test_a_page_without_a_target_says_so(shown):
         expect(page.locator(f".hv-{panel} .hv-words")).to_have_text("this page has no target")
 
 
+def test_a_page_of_scores_without_a_graph_asks_for_no_target(shown):
+    model = model_of(lambda m, x: m.conv(x).mean((2, 3)).detach(), conv=nn.Conv2d(3, 4, 3))
+    explorer = hookviz.explore(model, torch.rand(1, 3, 9, 9))
+    page = shown(explorer.to_html())
+    explorer.close()
+    expect(page.locator(".hv-facts")).to_contain_text("no gradient: the scores are computed")
+    for panel in ("gradient", "input"):
+        expect(page.locator(f".hv-{panel} .hv-words")).to_have_text("no gradient arrives here")
+
+
 def test_without_scripts_the_still_picture_is_shown(chrome, explorer, explorer_page):
     context = chrome.new_context(java_script_enabled=False)
     page = context.new_page()
