@@ -146,6 +146,7 @@ def chosen_channels(count: int, channels: Channels, what: str) -> Tensor:
     if channels is None:
         return numbers
     try:
+        _check_start(channels, count)
         if not isinstance(channels, (int, slice)):
             channels = torch.as_tensor(channels).cpu()  # numbers, or a mask
             if not channels.numel():
@@ -155,6 +156,12 @@ def chosen_channels(count: int, channels: Channels, what: str) -> Tensor:
         raise ShapeError(
             f"channels={channels!r} are not channels of {what}, which has {count}."
         ) from error
+
+
+def _check_start(index: object, count: int) -> None:
+    """Raise ``IndexError`` for a slice that begins beyond the end; an empty one may be meant."""
+    if isinstance(index, slice) and index.start is not None and index.start > count:
+        raise IndexError(index)
 
 
 def select_channels(flags: Tensor, channels: Channels, what: str) -> None:
@@ -174,6 +181,10 @@ def select_positions(flags: Tensor, where: Where, what: str) -> None:
         flags |= where.to(flags.device)
         return
     try:
+        for index, count in zip(
+            where if isinstance(where, tuple) else (where,), flags.shape, strict=False
+        ):
+            _check_start(index, count)
         flags[where] = True
     except (IndexError, TypeError) as error:
         raise ShapeError(

@@ -302,14 +302,10 @@ class Edit(Tabular, HookManager):
 
     def _warn(self, kind: type[BaseException] | None, *error: object) -> None:
         self._runs.clear()
-        if kind is not None or self.count:
+        if kind is not None or self.count or self._chose_nothing:
             return
         why = "it did not run within the block"
-        if self._chose_nothing:
-            chosen = [("channels", self.channels), ("where", self.where)]
-            given = " and ".join(f"{name}={it!r}" for name, it in chosen if it is not None)
-            why = f"{given} chose no value"
-        elif self._ran:
+        if self._ran:
             why = "the function returned its input unchanged, or call= matched no run"
         elif self._without_graph:
             why = (
