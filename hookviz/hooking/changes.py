@@ -137,7 +137,7 @@ def _called(function: Callable[[Tensor], Tensor | None], old: Tensor, what: str)
 
 
 def chosen_channels(count: int, channels: Channels, what: str) -> Tensor:
-    """Return the numbers of the chosen ones of so many channels, in their order.
+    """Return the numbers of the chosen channels, of ``count``, in the order of ``channels``.
 
     >>> chosen_channels(4, [3, 0], "it"), chosen_channels(4, slice(2, 9), "it")
     (tensor([3, 0]), tensor([2, 3]))

@@ -231,11 +231,8 @@ class Edit(Tabular, HookManager):
             return None
         dimension = channel_dimension(old, like, grid)
         mask = self._mask(old, like, dimension, what)
-        if mask is not None and not mask.any():
-            self._chose_nothing = True
-            return None
         if not self.gradient:
-            new = changed(old, self.change, mask, dimension, what, self.channels)
+            new = self._changed(old, mask, dimension, what)
             # A repetition by checkpointing during backward is not counted again.
             self.count += new is not None and current_backward() == FORWARD
             return new
@@ -254,9 +251,18 @@ class Edit(Tabular, HookManager):
         if gradient is None:
             return None
         self._ran = True
-        new = changed(gradient, self.change, mask, dimension, what, self.channels)
+        new = self._changed(gradient, mask, dimension, what)
         self.count += new is not None
         return new
+
+    def _changed(
+        self, old: Tensor, mask: Tensor | None, dimension: int, what: str
+    ) -> Tensor | None:
+        """Return the changed tensor; None if no value is chosen, or the function returned None."""
+        if mask is not None and not mask.any():
+            self._chose_nothing = True
+            return None
+        return changed(old, self.change, mask, dimension, what, self.channels)
 
     def _arrived_at(self, name: str, gradient: Tensor | None) -> Tensor | None:
         mask = None if gradient is None else self._mask(gradient, None, 0, name)

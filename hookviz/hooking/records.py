@@ -289,10 +289,10 @@ class FeatureCache(Tabular, Mapping[str, LayerRecord]):
         return FeatureCache(records, {record.name: record for record in records})
 
     def with_records(
-        self, added: Sequence[LayerRecord], ran: Mapping[str, LayerRecord]
+        self, added: Sequence[LayerRecord], ran: dict[str, LayerRecord]
     ) -> FeatureCache:
         """Return a cache with more records; ``ran`` has those that ran, in order."""
-        return FeatureCache([*self._hooked, *added], dict(ran), self.unseen)
+        return FeatureCache([*self._hooked, *added], ran, self.unseen)
 
     # Two caches are equal only if they are the same object: comparing tensors gives no single bool.
     def __eq__(self, other: object) -> bool:

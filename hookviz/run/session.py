@@ -489,7 +489,7 @@ class Session:
     ) -> PassResult[O]:
         """Run one forward and one backward under hooks; ``observe`` makes new ones for each run.
 
-        ``on_backward`` is called before each backward, with what there is then.
+        ``on_backward`` is called before each backward, with the result so far.
 
         Some layers may not depend on the input, and reentrant checkpointing supports
         ``backward()`` only: then the run is repeated with a wider ``source``.
@@ -511,8 +511,8 @@ class Session:
                     if isinstance(observer, Capture | _ExtendedCapture):
                         observer.forget_gradients()  # which the forward itself has taken
                     score = score_of(output, target, self.class_names)
-                    result = PassResult(observer, output, score is not None, source)
-                    result = replace(result, edited_inputs=edited.inputs)
+                    scored = score is not None
+                    result = PassResult(observer, output, scored, source, {}, edited.inputs)
                     if score is not None:
                         on_backward(result)
                         gradients = run_backward(score, sources, self.model, source)

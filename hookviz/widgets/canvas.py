@@ -45,6 +45,9 @@ HOW_TO_ASK_AGAIN: dict[type[m.Question], str] = {
 EXACT_BYTES = 8_000_000
 """Larger maps are sent in half precision; the browser asks for single exact values."""
 
+Answered = tuple[dict[str, Any], list[bytes]]
+"""The message that answers a question, and its arrays."""
+
 
 class Canvas(anywidget.AnyWidget):
     """Shows an explorer's view in the browser.
@@ -110,15 +113,8 @@ class Canvas(anywidget.AnyWidget):
         """
         if not self._coming or self._handling is None:
             return
-        answered = []
-        # An interrupt ends the answers and not the request: the browser asks for them.
-        with suppress(KeyboardInterrupt):
-            for question in self._coming:
-                keyed = replace(question, key=f"{self._run + 1} {question.key}")
-                answer, arrays = self._answer(keyed)
-                answered.append(self._packed(answer, keyed, arrays))
+        self._answer_coming(self._run + 1, self._answered)
         self._coming = ()
-        self._send_answers(answered)
         self._set_at_once(self._traits_now() | {"seen": self._handling})
 
     @property
@@ -149,7 +145,8 @@ class Canvas(anywidget.AnyWidget):
         if now != self._latest:
             if self._latest[: len(run)] != run:
                 self._run += 1
-                self._answer_coming()
+                if self._coming:
+                    self._answer_coming(self._run, self._replied)
             traits["facts"] = self._facts(view)
             self._latest = now  # not before: it may raise
         return self._sent(traits)
@@ -257,22 +254,18 @@ class Canvas(anywidget.AnyWidget):
         self.send(*self._replied(m.read_question(message)))
         self._set_traits(self._overview_now())
 
-    def _answer_coming(self) -> None:
-        """Answer the questions that came with the request for this run, in one message."""
-        answered = []
+    def _answer_coming(self, run: int, replied: Callable[[m.Question], Answered]) -> None:
+        """Answer the questions that came with the request for a run, in one message."""
+        answered: list[Answered] = []
         # An interrupt ends the answers and not the request: the browser asks for those it lacks.
         with suppress(KeyboardInterrupt):
             for question in self._coming:
-                answered.append(self._replied(replace(question, key=f"{self._run} {question.key}")))
-        self._send_answers(answered)
-
-    def _send_answers(self, answered: Sequence[tuple[dict[str, Any], list[bytes]]]) -> None:
-        """Send answers in one message, if there are any."""
+                answered.append(replied(replace(question, key=f"{run} {question.key}")))
         if answered:
             messages, arrays = zip(*answered, strict=True)
             self.send({"answers": list(messages)}, list(itertools.chain.from_iterable(arrays)))
 
-    def _replied(self, question: m.Question) -> tuple[dict[str, Any], list[bytes]]:
+    def _replied(self, question: m.Question) -> Answered:
         """Return the message that answers a question, and its arrays."""
         again = HOW_TO_ASK_AGAIN.get(type(question))
         arrays: dict[str, np.ndarray] = {}
@@ -292,6 +285,11 @@ class Canvas(anywidget.AnyWidget):
             answer = _stopped(question, again)
         return self._packed(answer, question, arrays)
 
+    def _answered(self, question: m.Question) -> Answered:
+        """Return the message that answers a question, and its arrays; raise what goes wrong."""
+        answer, arrays = self._answer(question)
+        return self._packed(answer, question, arrays)
+
     def _answer(self, question: m.Question) -> tuple[m.Reply, dict[str, np.ndarray]]:
         if isinstance(question, m.CodeQuestion):
             self._explored.follow(question.settings)  # the browser may be ahead
@@ -305,7 +303,7 @@ class Canvas(anywidget.AnyWidget):
 
     def _packed(
         self, answer: m.Reply, question: m.Question, arrays: dict[str, np.ndarray]
-    ) -> tuple[dict[str, Any], list[bytes]]:
+    ) -> Answered:
         packed = [_encoded(*array) for array in arrays.items()]
         codings = [coding for coding, _ in packed]
         word = m.word_of(type(question))

@@ -53,7 +53,7 @@ def received(canvas, widget, message, data, inner=Canvas._received):
 
 
 Canvas._received = received
-note_after(Canvas, "_send_answers", "answered")
+note_after(Canvas, "_answer_coming", "answered")
 note_after(Canvas, "_facts", "facts")
 
 
